@@ -105,7 +105,7 @@ pub(crate) fn enter(space: impl AsFd) -> io::Result<()> {
 
 /// Resource usage of an ended process, including children that it waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Used {
+pub(crate) struct Usage {
     /// Exit status, or 128 plus the signal's number, as in shells.
     pub(crate) status: i32,
     /// User and system time.
@@ -115,7 +115,7 @@ pub(crate) struct Used {
 }
 
 /// Waits for `child` to end and returns its resource usage. Nothing else may wait for this child.
-pub(crate) fn wait(child: Pid) -> io::Result<Used> {
+pub(crate) fn wait(child: Pid) -> io::Result<Usage> {
     let mut status = 0;
     // SAFETY: `rusage` is a C struct of integers, for which zero is a value.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
@@ -135,7 +135,7 @@ pub(crate) fn wait(child: Pid) -> io::Result<Used> {
     } else {
         libc::WEXITSTATUS(status)
     };
-    Ok(Used {
+    Ok(Usage {
         status,
         cpu: time(usage.ru_utime) + time(usage.ru_stime),
         // Linux reports kibibytes.

@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use haul_engine::manifest::parse_line;
 use haul_ftp::wire::{self, Command, Features, ReplyParser, listing as listings};
-pub use haul_http::client::fuzzing::{response as http_response, tunnel_answer as http_tunnel};
+pub use haul_http::client::fuzzing::{response as http_response, tunnel_response as http_tunnel};
 use haul_http::parse::cookies::{self, Cookie};
 use haul_http::parse::digest::DigestSession;
 use haul_http::parse::href::{

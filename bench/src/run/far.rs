@@ -36,7 +36,7 @@ impl FarEnd {
     ) -> io::Result<Result<Self, String>> {
         fs::create_dir(home)?;
         let namespace = stage.wiring.server().map(|(namespace, _)| namespace);
-        // `last_words` reads the file with this name.
+        // `last_error_lines` reads the file with this name.
         let output = File::create(home.join("stderr"))?;
         let mut command = shell(namespace, &far.run, tool, variables, home);
         let mut end = Self(command.stdout(output.try_clone()?).stderr(output).spawn()?);
@@ -55,7 +55,7 @@ impl FarEnd {
                     continue;
                 }
             };
-            return Ok(Err(format!("the far end: {how}: {}", job::last_words(home))));
+            return Ok(Err(format!("the far end: {how}: {}", job::last_error_lines(home))));
         }
     }
 

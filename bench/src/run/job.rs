@@ -16,14 +16,14 @@ use super::sampler::{Sampler, Samples};
 use super::shell::shell;
 use super::stage::Stage;
 use crate::processes::{peak_rss, processes, tree};
-use crate::sys::{self, Used};
+use crate::sys::{self, Usage};
 
 /// A command that has been started.
 #[derive(Debug)]
 pub(super) struct Job {
     start: Instant,
     pid: Pid,
-    ended: Receiver<io::Result<(Used, Instant)>>,
+    ended: Receiver<io::Result<(Usage, Instant)>>,
     far: Option<u32>,
     server_ticks: Option<u64>,
     sampler: Sampler,
@@ -78,9 +78,9 @@ impl Job {
         let pid = Pid::from_child(&child);
         let (sender, ended) = channel();
         thread::spawn(move || {
-            let used = sys::wait(pid);
+            let usage = sys::wait(pid);
             // The receiver is dropped early only if the worker is ending.
-            let _ = sender.send(used.map(|used| (used, Instant::now())));
+            let _ = sender.send(usage.map(|usage| (usage, Instant::now())));
         });
         Ok(Self {
             start,
@@ -103,7 +103,7 @@ impl Job {
         &mut self,
         stage: &Stage,
         deadline: Instant,
-    ) -> io::Result<Option<(Used, Instant)>> {
+    ) -> io::Result<Option<(Usage, Instant)>> {
         loop {
             let now = Instant::now();
             let pause = deadline.saturating_duration_since(now).min(self.sampler.pause(self.start));
@@ -139,7 +139,7 @@ impl Job {
     /// Waits until the command ends, and kills it if it takes longer than `limit`, counted from its start.
     pub(super) fn finish(mut self, stage: &Stage, limit: Duration) -> io::Result<Measured> {
         let mut timed_out = false;
-        let (used, end) = match self.ended_by(stage, self.start + limit)? {
+        let (usage, end) = match self.ended_by(stage, self.start + limit)? {
             Some(ended) => ended,
             None => {
                 timed_out = true;
@@ -153,14 +153,14 @@ impl Job {
         let ticks = server_ticks(stage, self.far)?.zip(self.server_ticks);
         let second = rustix::param::clock_ticks_per_second() as f64;
         Ok(Measured {
-            status: used.status,
+            status: usage.status,
             timed_out,
             time: end - self.start,
-            client_cpu: used.cpu,
+            client_cpu: usage.cpu,
             server_cpu: ticks.map(|(now, then)| {
                 Duration::from_secs_f64(now.saturating_sub(then) as f64 / second)
             }),
-            peak_rss: peak(used.peak_rss, samples.peak_rss),
+            peak_rss: peak(usage.peak_rss, samples.peak_rss),
             samples,
         })
     }
@@ -189,7 +189,7 @@ fn server_ticks(stage: &Stage, far: Option<u32>) -> io::Result<Option<u64>> {
 
 /// The last three lines of the first MiB of standard error, joined to one; if there are none, the last error event on
 /// standard output. At most 400 characters.
-pub(super) fn last_words(home: &Path) -> String {
+pub(super) fn last_error_lines(home: &Path) -> String {
     let mut text = Vec::new();
     let read =
         File::open(home.join("stderr")).and_then(|file| file.take(1 << 20).read_to_end(&mut text));
@@ -198,13 +198,13 @@ pub(super) fn last_words(home: &Path) -> String {
     }
     let text = String::from_utf8_lossy(&text);
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    let mut words = lines[lines.len().saturating_sub(3)..].join("; ");
-    if words.is_empty() {
+    let mut message = lines[lines.len().saturating_sub(3)..].join("; ");
+    if message.is_empty() {
         // With `piped` there is no such file.
         let output = File::open(home.join("stdout")).ok();
-        words = output.and_then(progress::last_error).unwrap_or_default();
+        message = output.and_then(progress::last_error).unwrap_or_default();
     }
-    words.chars().take(400).collect()
+    message.chars().take(400).collect()
 }
 
 /// Empties the home directory of a run, so that files of one run do not affect the next.

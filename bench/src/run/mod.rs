@@ -335,7 +335,9 @@ fn failure(measured: &Measured, home: &Path) -> Option<Outcome> {
         return None;
     }
     let status = measured.status;
-    Some(Outcome::Failed { cause: format!("exit status {status}: {}", job::last_words(home)) })
+    Some(Outcome::Failed {
+        cause: format!("exit status {status}: {}", job::last_error_lines(home)),
+    })
 }
 
 /// Waits for a transfer, and compares its result with the source.

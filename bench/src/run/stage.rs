@@ -136,7 +136,7 @@ impl Stage {
         let known = |name: &str| {
             server.variables.iter().find(|(key, _)| *key == name).map_or("", |(_, value)| value)
         };
-        variables.push(("REMOTE", server.remote(&path).into()));
+        variables.push(("REMOTE", server.remote_path(&path).into()));
         variables.push(("URL", format!("{}/{path}", known("SERVER_URL")).into()));
         variables.push(("URLS", self.private.join("urls").into()));
         variables.extend(server.variables.iter().map(|(key, value)| (*key, value.into())));

@@ -112,7 +112,7 @@ impl Server {
     }
 
     /// A path relative to `root`, as clients see it.
-    pub(crate) fn remote(&self, path: &str) -> String {
+    pub(crate) fn remote_path(&self, path: &str) -> String {
         format!("{}/{path}", self.prefix)
     }
 

@@ -14,10 +14,10 @@ use crate::digest::Digest;
 use crate::flow::Flow;
 use crate::in_flight::FilesInFlight;
 use crate::job::NumberedJob;
-use crate::kept_times::LearntTimes;
 use crate::links::Links;
 use crate::room::Room;
 use crate::roots::Roots;
+use crate::stored_times::LearntTimes;
 use crate::tally::Tally;
 use crate::{Cancel, Job, Settings};
 
@@ -161,7 +161,7 @@ impl Context {
             modified: found
                 .modified
                 .filter(|_| keep.times && can.times)
-                .map(|time| can.kept_times.in_range(time)),
+                .map(|time| can.stored_times.in_range(time)),
             owner: owner.filter(|_| keep.owner && can.owner),
             xattrs: found.xattrs.filter(|_| keep.xattrs && can.xattrs),
         };
@@ -242,7 +242,7 @@ impl Drop for FirstGuard {
 
 impl HardLinks {
     /// Warns, once in a transfer, that files are copied instead of being linked.
-    pub fn say_refused(&self, context: &Context, name: String, error: &Error) {
+    pub fn warn_refused(&self, context: &Context, name: String, error: &Error) {
         if !self.refused.swap(true, Ordering::Relaxed) {
             let message = format!(
                 "is copied, since the hard link was refused ({error}); this is reported once"
@@ -254,7 +254,7 @@ impl HardLinks {
     /// Decides what to do with the name `destination` of file `id`, which has `names` names at the
     /// source. Waits while the file is copied under its first name. That cannot deadlock: the first name
     /// is that of the first call, so its copy has started.
-    pub async fn ask(&self, job: usize, id: FileId, names: u64, destination: &RelPath) -> Name {
+    pub async fn claim(&self, job: usize, id: FileId, names: u64, destination: &RelPath) -> Name {
         let first = {
             let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
             let Some(first) = files.get(&(job, id)).map(Arc::clone) else {

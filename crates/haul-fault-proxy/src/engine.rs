@@ -75,16 +75,16 @@ impl Engine {
                     false
                 }
             };
-            let cutting = state.cuts_made < state.cuts_ordered;
+            let cutting = state.cuts_made < state.cuts_requested;
             if cutting && !state.paused && !state.stopping {
-                // Clients that connected before the order are cut as well.
+                // Clients that connected before the request are cut as well.
                 self.accept(&mut state);
             }
             if state.stopping || cutting {
                 for connection in &mut self.connections {
                     connection.cut(&mut state);
                 }
-                state.cuts_made = state.cuts_ordered;
+                state.cuts_made = state.cuts_requested;
             }
             if state.stopping {
                 return;

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use crate::line::{Item, Line, What};
+use crate::line::{Content, Item, Line};
 use crate::link::{Clock, portion};
 use crate::random::Gaps;
 use crate::rules::StreamId;
@@ -111,7 +111,7 @@ impl Flow {
             Intake::Dropping => return Room::Read(CHUNK),
             Intake::Reading => {}
         }
-        let free = state.line_capacity.saturating_sub(self.line.held() + Line::OVERHEAD);
+        let free = state.line_capacity.saturating_sub(self.line.bytes_used() + Line::OVERHEAD);
         if self.blocked || (free == 0 && !self.line.is_empty()) {
             return Room::Closed;
         }
@@ -141,8 +141,8 @@ impl Flow {
         state.record.read(self.stream.connection, self.stream.direction, data.len());
         if self.intake == Intake::Reading {
             let ready = self.pass(data.len(), state, now);
-            let what = What::Data(data.to_vec(), 0);
-            self.line.push(Item { at: self.read, ready, what });
+            let content = Content::Data(data.to_vec(), 0);
+            self.line.push(Item { at: self.read, ready, content });
         }
         self.read += data.len() as u64;
     }
@@ -152,8 +152,8 @@ impl Flow {
         self.intake = Intake::Ended;
         if gone || self.outlet == Outlet::Open {
             let ready = self.pass(0, state, now);
-            let what = if gone { What::Reset } else { What::Fin };
-            self.line.push(Item { at: self.read, ready, what });
+            let content = if gone { Content::Reset } else { Content::Fin };
+            self.line.push(Item { at: self.read, ready, content });
         }
     }
 
@@ -200,10 +200,10 @@ impl Flow {
                 // The delay never ends.
                 None => return Step::Nothing,
             }
-            let data = match &item.what {
-                What::Data(data, left) => data.len() - left,
-                What::Fin => return Step::Finish,
-                What::Reset => return Step::CutHard,
+            let data = match &item.content {
+                Content::Data(data, left) => data.len() - left,
+                Content::Fin => return Step::Finish,
+                Content::Reset => return Step::CutHard,
             };
             let count = data.min(passage.most);
             if !passage.drop {
@@ -306,7 +306,7 @@ impl Flow {
     /// The stream to the receiving side has ended. Bytes that still arrive are dropped.
     pub(crate) fn finish(&mut self) {
         self.outlet = Outlet::Finished;
-        self.line.keep_reset();
+        self.line.retain_reset();
         if self.intake == Intake::Reading {
             self.intake = Intake::Dropping;
         }

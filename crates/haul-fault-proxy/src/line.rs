@@ -10,7 +10,7 @@ use std::time::Instant;
 #[derive(Debug, Default)]
 pub(crate) struct Line {
     items: VecDeque<Item>,
-    held: usize,
+    bytes_used: usize,
 }
 
 /// Bytes that were read at once, or the end of the stream.
@@ -20,11 +20,11 @@ pub(crate) struct Item {
     pub(crate) at: u64,
     /// When it has passed all links; delays are added to this.
     pub(crate) ready: Instant,
-    pub(crate) what: What,
+    pub(crate) content: Content,
 }
 
 #[derive(Debug)]
-pub(crate) enum What {
+pub(crate) enum Content {
     /// Bytes, and the number of those that have left already.
     Data(Vec<u8>, usize),
     /// The sending side has ended its stream.
@@ -38,13 +38,13 @@ impl Line {
     pub(crate) const OVERHEAD: usize = size_of::<Item>();
 
     pub(crate) fn push(&mut self, item: Item) {
-        self.held += cost(&item);
+        self.bytes_used += cost(&item);
         self.items.push_back(item);
     }
 
     /// Used memory in bytes. The front item counts in full until all of its bytes have left.
-    pub(crate) const fn held(&self) -> usize {
-        self.held
+    pub(crate) const fn bytes_used(&self) -> usize {
+        self.bytes_used
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -57,28 +57,28 @@ impl Line {
 
     /// The bytes at the front that have not left yet.
     pub(crate) fn front_data(&mut self) -> Option<&mut [u8]> {
-        match &mut self.items.front_mut()?.what {
-            What::Data(data, left) => data.get_mut(*left..),
-            What::Fin | What::Reset => None,
+        match &mut self.items.front_mut()?.content {
+            Content::Data(data, left) => data.get_mut(*left..),
+            Content::Fin | Content::Reset => None,
         }
     }
 
     /// Removes the first `count` bytes of [`Line::front_data`], which have left.
     pub(crate) fn advance(&mut self, count: usize) {
-        if let Some(Item { what: What::Data(data, left), .. }) = self.items.front_mut() {
+        if let Some(Item { content: Content::Data(data, left), .. }) = self.items.front_mut() {
             *left += count;
             if *left >= data.len()
                 && let Some(item) = self.items.pop_front()
             {
-                self.held -= cost(&item);
+                self.bytes_used -= cost(&item);
             }
         }
     }
 
     /// Drops everything but a reset.
-    pub(crate) fn keep_reset(&mut self) {
-        self.items.retain(|item| matches!(item.what, What::Reset));
-        self.held = self.items.iter().map(cost).sum();
+    pub(crate) fn retain_reset(&mut self) {
+        self.items.retain(|item| matches!(item.content, Content::Reset));
+        self.bytes_used = self.items.iter().map(cost).sum();
     }
 
     pub(crate) fn clear(&mut self) {
@@ -88,9 +88,9 @@ impl Line {
 
 fn cost(item: &Item) -> usize {
     Line::OVERHEAD
-        + match &item.what {
-            What::Data(data, _) => data.capacity(),
-            What::Fin | What::Reset => 0,
+        + match &item.content {
+            Content::Data(data, _) => data.capacity(),
+            Content::Fin | Content::Reset => 0,
         }
 }
 
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     fn data(at: u64, bytes: &[u8]) -> Item {
-        Item { at, ready: Instant::now(), what: What::Data(bytes.to_vec(), 0) }
+        Item { at, ready: Instant::now(), content: Content::Data(bytes.to_vec(), 0) }
     }
 
     #[test]
@@ -121,12 +121,12 @@ mod tests {
         let mut line = Line::default();
         line.push(data(0, &[1; 100]));
         line.push(data(100, &[2; 50]));
-        assert_eq!(line.held(), 150 + 2 * Line::OVERHEAD);
+        assert_eq!(line.bytes_used(), 150 + 2 * Line::OVERHEAD);
         line.advance(99);
-        assert_eq!(line.held(), 150 + 2 * Line::OVERHEAD);
+        assert_eq!(line.bytes_used(), 150 + 2 * Line::OVERHEAD);
         line.advance(1);
-        assert_eq!(line.held(), 50 + Line::OVERHEAD);
+        assert_eq!(line.bytes_used(), 50 + Line::OVERHEAD);
         line.clear();
-        assert_eq!(line.held(), 0);
+        assert_eq!(line.bytes_used(), 0);
     }
 }

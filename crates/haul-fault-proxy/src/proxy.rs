@@ -90,13 +90,13 @@ impl FaultProxy {
     /// returns; bytes in flight are lost. Clients that connect afterwards, or wait for the end of a pause, are
     /// accepted.
     pub fn cut_all(&self) {
-        let order = self.shared.change(|state| {
-            state.cuts_ordered += 1;
-            state.cuts_ordered
+        let request = self.shared.change(|state| {
+            state.cuts_requested += 1;
+            state.cuts_requested
         });
         self.shared.wait_for(Duration::MAX, || {
             let state = self.shared.lock();
-            (state.ended || state.cuts_made >= order).then_some(())
+            (state.ended || state.cuts_made >= request).then_some(())
         });
     }
 

@@ -26,7 +26,7 @@ pub(crate) struct State {
     pub(crate) paused: bool,
     pub(crate) stopping: bool,
     /// How often tests have requested to cut all connections.
-    pub(crate) cuts_ordered: u64,
+    pub(crate) cuts_requested: u64,
     /// How many of these requests were carried out.
     pub(crate) cuts_made: u64,
     /// Whether the thread of the proxy has ended.
@@ -42,7 +42,7 @@ impl State {
             line_capacity,
             paused: false,
             stopping: false,
-            cuts_ordered: 0,
+            cuts_requested: 0,
             cuts_made: 0,
             ended: false,
         }

@@ -161,7 +161,7 @@ impl Control {
     }
 
     /// Sends one command and returns its final reply.
-    pub(crate) async fn ask(&mut self, command: &Command) -> Result<Reply> {
+    pub(crate) async fn request(&mut self, command: &Command) -> Result<Reply> {
         self.send(std::slice::from_ref(command)).await?;
         self.last_reply().await
     }

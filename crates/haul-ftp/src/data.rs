@@ -38,7 +38,7 @@ pub(crate) async fn receive(data: &mut Stream, most: u64) -> Result<Bytes> {
         }
     }
     let piece = piece.into_inner().freeze();
-    data.came(piece.len() as u64);
+    data.on_received(piece.len() as u64);
     Ok(piece)
 }
 

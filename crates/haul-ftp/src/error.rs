@@ -3,7 +3,7 @@
 //! FTP has few codes: 550 is "no such file" as well as "permission denied" and "directory not empty".
 //! On many servers the text tells them apart; otherwise the caller stats the path
 //! ([`Inner::explain`](crate::inner::Inner::explain)). Words in names that the server quotes do not
-//! count ([`Reply::says`]).
+//! count ([`Reply::mentions`]).
 
 use std::io;
 
@@ -40,21 +40,21 @@ pub(crate) fn broken(operation: &'static str, error: io::Error) -> Error {
 /// Whether the server refuses because it has too many connections.
 pub(crate) fn is_too_many(reply: &Reply) -> bool {
     const WORDS: [&str; 4] = ["too many", "maximum number", "connection limit", "max clients"];
-    let has_words = || WORDS.iter().any(|words| reply.says(words));
+    let has_words = || WORDS.iter().any(|words| reply.mentions(words));
     match reply.code() {
         421 => true,
         // A full disk or a quota.
         452 | 552 => false,
         // About a file, whose size may be more than the maximum allowed.
         450 | 451 | 550 | 551 | 553 => has_words(),
-        _ => !reply.is_done() && (has_words() || reply.says("maximum allowed")),
+        _ => !reply.is_done() && (has_words() || reply.mentions("maximum allowed")),
     }
 }
 
 /// Whether a data connection was refused because it did not resume the control connection's TLS
 /// session. A new lane has a new session.
 pub(crate) fn wants_resumption(reply: &Reply) -> bool {
-    reply.code() == 522 && reply.says("reuse")
+    reply.code() == 522 && reply.mentions("reuse")
 }
 
 /// Whether the server's process for this connection has crashed: vsftpd sends `500 OOPS` before it exits,
@@ -114,7 +114,7 @@ fn by_words(reply: &Reply) -> Option<ErrorKind> {
     if !matches!(reply.code(), 450..=452 | 550..=553) {
         return None;
     }
-    WORDS.iter().find(|(words, _)| reply.says(words)).map(|(_, kind)| *kind)
+    WORDS.iter().find(|(words, _)| reply.mentions(words)).map(|(_, kind)| *kind)
 }
 
 #[cfg(test)]

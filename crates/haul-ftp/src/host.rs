@@ -131,7 +131,8 @@ impl FtpHost {
             let above = if *end == 0 { b"/" } else { &path[..*end] };
             commands.push(Command::new("CWD", above).map_err(|error| self.at(error, &path))?);
         }
-        let replies = self.ask(&commands).await.map_err(|error| self.at(error, &path))?;
+        let replies =
+            self.exchange_retrying(&commands).await.map_err(|error| self.at(error, &path))?;
         // The server may deny access to ancestors; the last directory that can be entered counts.
         let last = replies.iter().rposition(Reply::is_done);
         let Some(last) = last else {
@@ -196,10 +197,10 @@ impl FtpHost {
     }
 
     /// Sends idempotent commands, and retries if the lane is lost.
-    pub(crate) async fn ask(&self, commands: &[Command]) -> Result<Vec<Reply>> {
+    pub(crate) async fn exchange_retrying(&self, commands: &[Command]) -> Result<Vec<Reply>> {
         let mut tries = self.tries();
         loop {
-            match self.tell(commands).await {
+            match self.exchange(commands).await {
                 Err(error) if tries.again(&error).await => {}
                 outcome => return outcome,
             }
@@ -207,7 +208,7 @@ impl FtpHost {
     }
 
     /// Sends commands without retrying.
-    pub(crate) async fn tell(&self, commands: &[Command]) -> Result<Vec<Reply>> {
+    pub(crate) async fn exchange(&self, commands: &[Command]) -> Result<Vec<Reply>> {
         let mut lane: Lane = self.lanes.command().await?;
         lane.exchange(commands).await.map_err(|error| error.at(self.name()))
     }

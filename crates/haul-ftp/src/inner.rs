@@ -16,7 +16,7 @@ use crate::host::FtpHost;
 use crate::learnt::Lesson;
 use crate::server::{Server, SetTime};
 use crate::wire::listing::Found;
-use crate::wire::{Command, KEPT_TIMES, Reply, format_time};
+use crate::wire::{Command, Reply, STORED_TIMES, format_time};
 
 /// The most directories that are cached.
 const REMEMBERED: usize = 4096;
@@ -131,7 +131,7 @@ impl Inner {
 
     /// The command that sets a file's time, if the server supports that.
     pub(crate) fn set_time(&self, path: &[u8], time: Option<Timestamp>) -> Result<Option<Command>> {
-        let text = |time| format_time(KEPT_TIMES.kept(time));
+        let text = |time| format_time(STORED_TIMES.stored(time));
         let Some((how, time)) = self.server.set_time().zip(time.and_then(text)) else {
             return Ok(None);
         };

@@ -87,10 +87,10 @@ impl Lanes {
     /// Opens no lane yet. All work of the lanes, encryption above all, runs on `runtime`.
     pub(crate) fn new(login: Login, runtime: Handle) -> Arc<Self> {
         let login = Arc::new(login);
-        // `parked_in_vain` starts true: with several lanes, a parked download receives more than was
+        // `parked_unused` starts true: with several lanes, a parked download receives more than was
         // requested, which takes bandwidth from the others.
-        let (idle, uses, parked_in_vain) = (Vec::new(), Uses::default(), true);
-        let opener = Opener { login: Arc::clone(&login), idle, uses, rtt: None, parked_in_vain };
+        let (idle, uses, parked_unused) = (Vec::new(), Uses::default(), true);
+        let opener = Opener { login: Arc::clone(&login), idle, uses, rtt: None, parked_unused };
         Arc::new(Self { login, pool: pool::Lanes::new(opener, runtime) })
     }
 
@@ -123,16 +123,15 @@ impl Lanes {
     pub(crate) fn status(&self) -> LinkStatus {
         self.pool.tend();
         self.pool.with(|opener, gauges, supply| {
-            let mut seen =
-                self.known_server().map_or(Vec::new(), |server| server.in_use.round_trips());
+            let mut seen = self.known_server().map_or(Vec::new(), |server| server.in_use.rtts());
             if seen.is_empty() {
                 // Control connections are idle during a transfer, so their RTTs count only if no data
                 // connection has any.
-                seen.extend(gauges.iter().filter_map(|gauge| gauge.round_trips()));
+                seen.extend(gauges.iter().filter_map(|gauge| gauge.sample()));
             }
-            let at_present = seen.iter().filter_map(|seen| seen.at_present(RECENT));
+            let current_rtts = seen.iter().filter_map(|seen| seen.current_rtt(RECENT));
             let shortest = seen.iter().map(|seen| seen.shortest).min();
-            supply.status(gauges.len(), shortest.into_iter().chain(opener.rtt).min(), at_present)
+            supply.status(gauges.len(), shortest.into_iter().chain(opener.rtt).min(), current_rtts)
         })
     }
 
@@ -143,8 +142,8 @@ impl Lanes {
 
     /// Whether to park a download that has reached the end of its range: with one lane the next range
     /// often begins at that end; with several, only if the last parked download was used.
-    pub(crate) fn leave_standing(&self) -> bool {
-        self.pool.with(|opener, _, supply| supply.target() == 1 || !opener.parked_in_vain)
+    pub(crate) fn should_park(&self) -> bool {
+        self.pool.with(|opener, _, supply| supply.target() == 1 || !opener.parked_unused)
     }
 
     /// Spawns a task on the lanes' runtime.
@@ -279,7 +278,7 @@ struct Opener {
     /// The shortest RTT of a handshake.
     rtt: Option<Duration>,
     /// The last parked download was not used: another read took its lane, or it reached [`PARKED_LIMIT`].
-    parked_in_vain: bool,
+    parked_unused: bool,
 }
 
 impl Opener {
@@ -304,7 +303,7 @@ impl Opener {
             at.is_some_and(|(opening, offset)| session.is_parked_at(opening, offset))
         };
         if let Some(found) = self.idle.iter().position(is_parked_there) {
-            self.parked_in_vain = false;
+            self.parked_unused = false;
             return Some(self.idle.remove(found));
         }
         while let Some(free) = self.idle.iter().rposition(|session| session.parked_for().is_none())
@@ -315,7 +314,7 @@ impl Opener {
             }
             supply.on_lost(1);
         }
-        self.parked_in_vain |= at.is_some() && !self.idle.is_empty();
+        self.parked_unused |= at.is_some() && !self.idle.is_empty();
         (!self.idle.is_empty()).then(|| self.idle.remove(0))
     }
 
@@ -377,7 +376,7 @@ impl Connect for Opener {
         self.rtt = Some(shortest);
         supply.on_path(shortest >= LONG_RTT);
         // The login succeeded.
-        supply.on_taken_in();
+        supply.on_admitted();
         let gauge = Arc::clone(session.gauge());
         self.idle.push(session);
         gauge
@@ -385,7 +384,8 @@ impl Connect for Opener {
 
     fn review(&mut self, gauges: &mut Vec<Arc<RttGauge>>, supply: &mut Supply) -> usize {
         gauges.retain(|gauge| Arc::strong_count(gauge) > 1);
-        while gauges.len() > supply.target() && !supply.is_waited_for() && !self.idle.is_empty() {
+        while gauges.len() > supply.target() && !supply.has_waiting_tasks() && !self.idle.is_empty()
+        {
             // The one that was returned first has been idle for the longest.
             let closed = self.idle.remove(0);
             gauges.retain(|gauge| !Arc::ptr_eq(gauge, closed.gauge()));
@@ -417,7 +417,7 @@ async fn end_parked(pool: Weak<pool::Lanes<Opener>>) {
         let session = pool.with(|opener, _, _| {
             let at = opener.idle.iter().position(old)?;
             opener.uses.taken[Purpose::Command as usize] += 1;
-            opener.parked_in_vain = true;
+            opener.parked_unused = true;
             Some(opener.idle.remove(at))
         });
         let Some(session) = session else { return };

@@ -38,9 +38,9 @@ pub(crate) enum Lesson {
     /// `LIST -a` is refused, or taken for a path.
     ListPlain = 1 << 11,
     /// The server announces the beginning of a transfer (150).
-    SaysBegin = 1 << 12,
+    AnnouncesBegin = 1 << 12,
     /// A rename does not replace an existing file.
-    RenameKeeps = 1 << 13,
+    RenameDoesNotReplace = 1 << 13,
     /// Times cannot be set, although it seemed possible.
     NoTimes = 1 << 14,
     /// A time was set once: a later refusal concerns that file only.

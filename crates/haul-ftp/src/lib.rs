@@ -7,7 +7,7 @@
 //!
 //! A lane is a logged-in control connection; it does one transfer at a time. `wire` is the protocol
 //! without I/O, `control` sends commands and receives replies, `login` opens a lane, `session` begins
-//! and ends transfers, `lanes` assigns lanes to tasks. `look` stats a path, `place` gives files their
+//! and ends transfers, `lanes` assigns lanes to tasks. `look` stats a path, `naming` gives files their
 //! names, `learnt` remembers the quirks that a server turns out to have.
 //!
 //! haul has its own control connection. suppaftp (12.2.1) waits for each reply before the next command, so
@@ -29,8 +29,8 @@ mod lines;
 mod list;
 mod login;
 mod look;
+mod naming;
 mod options;
-mod place;
 mod read;
 mod server;
 mod session;

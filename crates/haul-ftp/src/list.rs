@@ -25,7 +25,7 @@ use crate::look;
 use crate::read::NO_OPENING;
 use crate::stream::Stream;
 use crate::wire::listing::{Found, Line, facts, is_heading, list_line};
-use crate::wire::{Command, Reply, parse_time, says};
+use crate::wire::{Command, Reply, mentions, parse_time};
 
 /// Batches that are queued for the consumer.
 const WAITING: usize = 4;
@@ -220,7 +220,8 @@ fn is_empty(error: &Error, path: &[u8]) -> bool {
         "empty directory",
     ];
     let cause = error.cause();
-    error.kind() != ErrorKind::Unreachable && WORDS.iter().any(|words| says(&cause, path, words))
+    error.kind() != ErrorKind::Unreachable
+        && WORDS.iter().any(|words| mentions(&cause, path, words))
 }
 
 struct Listing {

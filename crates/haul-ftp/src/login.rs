@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use haul_net::{
-    DialOptions, Dialled, HostWaits, MOST_TYPED, PasswordSource, Prompter, RttGauge, Secret,
+    DialOptions, Dialled, HostWaits, MAX_PROMPTS, PasswordSource, Prompter, RttGauge, Secret,
     TRY_AGAIN, dial, tls, with_port,
 };
 use haul_storage::{Error, ErrorKind, Result, Retry};
@@ -60,7 +60,7 @@ pub(crate) struct Login {
 #[derive(Debug, Default)]
 struct Trial {
     /// How often the user was prompted.
-    typed: u32,
+    prompts: u32,
     /// The last typed password was refused, and the user may try again.
     is_mistyped: bool,
     /// Why no further password is tried.
@@ -192,7 +192,7 @@ impl Login {
         if self.options.tls == TlsMode::Never || has_none {
             return Ok(None);
         }
-        let reply = control.ask(&Command::new("AUTH", "TLS")?).await?;
+        let reply = control.request(&Command::new("AUTH", "TLS")?).await?;
         if reply.code() != 234 {
             if self.offers_tls.load(Ordering::Relaxed) {
                 return Err(refused("negotiate TLS", &reply));
@@ -241,7 +241,7 @@ impl Login {
         match reply.code() {
             331 => self.try_password(control, user).await,
             _ => {
-                let outcome = self.let_in(user, &reply);
+                let outcome = self.check_login(user, &reply);
                 if let Err(error) = &outcome
                     && error.kind() == ErrorKind::Unauthenticated
                 {
@@ -258,21 +258,21 @@ impl Login {
         let mut trial = self.trial.lock().await;
         if let Some(password) = self.password.get() {
             drop(trial);
-            let reply = control.ask(&Command::password(password.expose())?).await?;
-            return self.let_in(user, &reply);
+            let reply = control.request(&Command::password(password.expose())?).await?;
+            return self.check_login(user, &reply);
         }
         if let Some(cause) = &trial.refused {
             return Err(denied(cause.clone()));
         }
-        let before = trial.typed;
+        let before = trial.prompts;
         let password = self.find_password(user, &mut trial).await?;
-        let reply = control.ask(&Command::password(password.expose())?).await?;
-        let outcome = self.let_in(user, &reply);
+        let reply = control.request(&Command::password(password.expose())?).await?;
+        let outcome = self.check_login(user, &reply);
         match &outcome {
             // Only the holder of `trial` sets it, so this cannot fail.
             Ok(()) => drop(self.password.set(password)),
             Err(error) if error.kind() == ErrorKind::Unauthenticated => {
-                if trial.typed == before || trial.typed >= MOST_TYPED {
+                if trial.prompts == before || trial.prompts >= MAX_PROMPTS {
                     trial.refused = Some(error.cause());
                 } else {
                     trial.is_mistyped = true;
@@ -292,7 +292,7 @@ impl Login {
         is_mistyped && trial.refused.is_none() && self.password.get().is_none()
     }
 
-    fn let_in(&self, user: &str, reply: &Reply) -> Result<()> {
+    fn check_login(&self, user: &str, reply: &Reply) -> Result<()> {
         match reply.code() {
             230 | 202 | 232 => Ok(()),
             332 => Err(Error::new(ErrorKind::Unsupported, "log in")
@@ -331,7 +331,7 @@ impl Login {
             331 if password.is_some() => &replies[user_at + 1],
             _ => &replies[user_at],
         };
-        self.let_in(user, reply)?;
+        self.check_login(user, reply)?;
         is_binary(&replies[begin])
     }
 
@@ -354,7 +354,7 @@ impl Login {
             return Ok(Secret::new(ANONYMOUS_PASSWORD));
         }
         let prompt = format!("Password for {user}@{}: ", self.name());
-        trial.typed += 1;
+        trial.prompts += 1;
         let given = self.prompter.secret(&prompt).await?;
         given.ok_or_else(|| {
             let user = user.escape_debug();

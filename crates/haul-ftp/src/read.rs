@@ -243,8 +243,7 @@ impl Reading {
             };
             let Ok(permit) = permit else { return lane.stop(data).await.map(|()| None) };
             permit.send(Ok(Block::from(piece)));
-            if last
-                && (self.inner.server.processes_in_order || self.inner.host.lanes.leave_standing())
+            if last && (self.inner.server.processes_in_order || self.inner.host.lanes.should_park())
             {
                 lane.park(self.opening, at, data);
                 return Ok(None);

@@ -55,10 +55,10 @@ impl InUse {
     }
 
     /// An RTT sample of each connection that has carried anything.
-    pub(crate) fn round_trips(&self) -> Vec<RttSample> {
+    pub(crate) fn rtts(&self) -> Vec<RttSample> {
         let mut gauges = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         gauges.retain(|gauge| gauge.strong_count() > 0);
-        gauges.iter().filter_map(|gauge| gauge.upgrade()?.round_trips()).collect()
+        gauges.iter().filter_map(|gauge| gauge.upgrade()?.sample()).collect()
     }
 }
 
@@ -162,6 +162,6 @@ impl Server {
 
     /// Whether a rename replaces an existing file.
     pub(crate) fn rename_replaces(&self) -> bool {
-        self.rename_replaces && !self.learnt.knows(Lesson::RenameKeeps)
+        self.rename_replaces && !self.learnt.knows(Lesson::RenameDoesNotReplace)
     }
 }

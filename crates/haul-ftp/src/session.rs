@@ -30,7 +30,7 @@ const DATA_LIMIT: Duration = Duration::from_secs(20);
 const REASON: Duration = Duration::from_secs(2);
 
 /// How long to wait for the final reply to a transfer that was stopped.
-const LAST_WORD: Duration = Duration::from_secs(10);
+const FINAL_REPLY_LIMIT: Duration = Duration::from_secs(10);
 
 /// How long to wait for data from a server that reports a transfer as done and has never announced the
 /// beginning of one.
@@ -211,8 +211,8 @@ impl Session {
             Some(parked) => parked.data,
             None => self.transfer(offset, Command::new("RETR", path)?, "read").await?,
         };
-        if let Some(rtt) = self.gauge.round_trips() {
-            data.feed(self.server.receive_budget(rtt.shortest));
+        if let Some(sample) = self.gauge.sample() {
+            data.count_toward(self.server.receive_budget(sample.shortest));
         }
         self.server.in_use.add(data.measure(Direction::In));
         Ok(data)
@@ -317,7 +317,7 @@ impl Session {
     /// The data of a transfer that the server reports as done without announcing its beginning. Some servers
     /// never announce it; most have nothing to send.
     async fn unannounced(&self, stream: Option<Stream>) -> Stream {
-        match stream.filter(|_| !self.server.learnt.knows(Lesson::SaysBegin)) {
+        match stream.filter(|_| !self.server.learnt.knows(Lesson::AnnouncesBegin)) {
             Some(stream) if timeout(UNANNOUNCED, stream.readable()).await.is_ok() => stream,
             _ => Stream::nothing(self.patience.clone()),
         }
@@ -341,7 +341,7 @@ impl Session {
         } else {
             self.unpark().await?;
         }
-        let reply = self.control.ask(&Command::bare("PASV")).await?;
+        let reply = self.control.request(&Command::bare("PASV")).await?;
         if reply.code() == 227
             && let Some(port) = port(reply.last_line())
         {
@@ -403,7 +403,7 @@ impl Session {
         if std::mem::take(&mut self.is_done) {
             return Ok(());
         }
-        match timeout(LAST_WORD, self.control.last_reply()).await {
+        match timeout(FINAL_REPLY_LIMIT, self.control.last_reply()).await {
             Ok(reply) => reply.map(drop),
             Err(_) => {
                 self.control.break_off();
@@ -418,7 +418,7 @@ impl Session {
             // No final reply will follow.
             return;
         }
-        data.rest();
+        data.suspend();
         self.parked = Some(Parked { opening, at, since: Instant::now(), data });
     }
 
@@ -483,10 +483,10 @@ async fn begin(
         return Err(refused(operation, &refusal));
     }
     if reply.is_preliminary() {
-        learnt.learn(Lesson::SaysBegin);
-        // Not the length if it is part of the quoted name, as in `x (12 bytes)`: `says` ignores names.
+        learnt.learn(Lesson::AnnouncesBegin);
+        // Not the length if it is part of the quoted name, as in `x (12 bytes)`: `mentions` ignores names.
         let announced = announced_size(reply.last_line());
-        let announced = announced.filter(|bytes| reply.says(&format!("({bytes} byte")));
+        let announced = announced.filter(|bytes| reply.mentions(&format!("({bytes} byte")));
         return Ok(Begun::Starts(announced));
     }
     if reply.is_done() { Ok(Begun::Over) } else { Err(refused(operation, &reply)) }

@@ -52,7 +52,7 @@ impl FtpStorage {
             can.rename = server.rename_replaces();
             can.resume = true;
             can.times = true;
-            can.kept_times = crate::wire::KEPT_TIMES;
+            can.stored_times = crate::wire::STORED_TIMES;
             can.long_reads = features.rest;
             can.digests = features.hash.iter().map(|_| DigestKind::Sha256).collect();
             can.whole_limit = WHOLE;
@@ -128,7 +128,7 @@ impl Storage for FtpStorage {
         let make = [make.map_err(|error| inner.at(error, path))?];
         let mut tries = inner.host.tries();
         let refusal = loop {
-            let replies = match inner.host.tell(&make).await {
+            let replies = match inner.host.exchange(&make).await {
                 Err(error) if tries.again(&error).await => continue,
                 outcome => outcome.map_err(|error| inner.at(error, path))?,
             };
@@ -170,7 +170,7 @@ impl Storage for FtpStorage {
         let mut tries = inner.host.tries();
         let replies = loop {
             // DELE removes files only and RMD directories only, so both are sent in one exchange.
-            match inner.host.tell(&[file.clone(), directory.clone()]).await {
+            match inner.host.exchange(&[file.clone(), directory.clone()]).await {
                 Err(error) if tries.again(&error).await => {}
                 outcome => break outcome.map_err(|error| inner.at(error, path))?,
             }
@@ -231,7 +231,11 @@ impl Storage for FtpStorage {
         let found = inner.look(path).await?;
         let on_server = inner.on_server(path);
         let Some(command) = inner.set_time(&on_server, metadata.modified)? else { return Ok(()) };
-        let replies = inner.host.ask(&[command]).await.map_err(|error| inner.at(error, path))?;
+        let replies = inner
+            .host
+            .exchange_retrying(&[command])
+            .await
+            .map_err(|error| inner.at(error, path))?;
         if found.is_dir() {
             // Some servers set times of files only, so a refusal for a directory is ignored.
             return Ok(());

@@ -209,13 +209,14 @@ impl Stream {
     }
 
     /// Counts bytes received from now on toward this receive budget.
-    pub(crate) fn feed(&mut self, receive_budget: Option<&Arc<ReceiveBudget>>) {
+    pub(crate) fn count_toward(&mut self, receive_budget: Option<&Arc<ReceiveBudget>>) {
         self.share = receive_budget
             .zip(self.link.socket())
             .map(|(receive_budget, socket)| receive_budget.add_connection(socket));
     }
 
-    /// Measures the RTT until the stream is dropped or [`Stream::rest`] is called; `None` where that is not possible.
+    /// Measures the RTT until the stream is dropped or [`Stream::suspend`] is called; `None` where that is not
+    /// possible.
     pub(crate) fn measure(&mut self, direction: Direction) -> Option<&Arc<RttGauge>> {
         let (gauge, hold) = RttGauge::of_data(self.link.socket()?, direction).ok()?;
         let (gauge, _) = self.gauge.insert((Arc::new(gauge), hold));
@@ -223,12 +224,12 @@ impl Stream {
     }
 
     /// Suspends a download: its bytes no longer count toward the receive budget, and the RTT is not measured.
-    pub(crate) fn rest(&mut self) {
+    pub(crate) fn suspend(&mut self) {
         (self.share, self.gauge) = (None, None);
     }
 
     /// Counts received bytes, and adjusts the receive window.
-    pub(crate) fn came(&mut self, bytes: u64) {
+    pub(crate) fn on_received(&mut self, bytes: u64) {
         let Some(socket) = self.link.socket() else { return };
         let share = self.share.as_mut().and_then(|share| share.allowed_bytes(socket));
         if self.wanted < u64::MAX {

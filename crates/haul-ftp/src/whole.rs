@@ -111,7 +111,7 @@ pub(crate) async fn write(
     };
     if error.kind() != ErrorKind::Unreachable && !only_copy {
         // Only the first error is reported; the next run finds a file that is left.
-        drop(inner.host.tell(&[Command::new("DELE", &part)?]).await);
+        drop(inner.host.exchange(&[Command::new("DELE", &part)?]).await);
     }
     Err(error)
 }

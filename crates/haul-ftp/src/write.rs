@@ -146,7 +146,8 @@ impl FtpUpload {
     }
 
     async fn remove_part(&self) -> Result<()> {
-        let removed = self.inner.host.ask(&[Command::new("DELE", &self.on_server)?]).await?;
+        let removed =
+            self.inner.host.exchange_retrying(&[Command::new("DELE", &self.on_server)?]).await?;
         match removed.iter().find(|reply| !reply.is_done()) {
             Some(reply) if self.inner.find(&self.part).await?.is_some() => {
                 Err(self.at(refused("remove", reply)))
@@ -257,7 +258,12 @@ impl WriteAt for FtpUpload {
         }
         let time = self.inner.set_time(&self.on_server, options.metadata.modified)?;
         if let Some(command) = time {
-            let replies = self.inner.host.ask(&[command]).await.map_err(|error| self.at(error))?;
+            let replies = self
+                .inner
+                .host
+                .exchange_retrying(&[command])
+                .await
+                .map_err(|error| self.at(error))?;
             let set = replies.iter().try_for_each(|reply| self.inner.time_was_set(reply));
             set.map_err(|error| self.at(error))?;
         }

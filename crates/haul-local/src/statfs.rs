@@ -1,6 +1,6 @@
 //! The file system that the root is on, and the capabilities that follow from it.
 
-use haul_storage::{Capabilities, KeptTimes, Medium, Writes};
+use haul_storage::{Capabilities, Medium, StoredTimes, Writes};
 use rustix::io::{Errno, Result as SysResult};
 
 /// The longest file on FAT32, which stores lengths in 32 bits.
@@ -17,7 +17,7 @@ pub(crate) struct FileSystem {
     /// Links, owners and permission bits.
     pub(crate) unix: bool,
     pub(crate) xattrs: bool,
-    pub(crate) kept_times: KeptTimes,
+    pub(crate) stored_times: StoredTimes,
     pub(crate) max_file_size: Option<u64>,
     /// A write is a copy into the page cache rather than a message to a server or a daemon.
     pub(crate) page_cache: bool,
@@ -36,7 +36,7 @@ impl FileSystem {
     pub(crate) const COMMON: Self = Self {
         unix: true,
         xattrs: true,
-        kept_times: KeptTimes::ALL,
+        stored_times: StoredTimes::ALL,
         max_file_size: None,
         page_cache: false,
         compact: true,
@@ -56,7 +56,7 @@ impl FileSystem {
             MSDOS => Self {
                 unix: false,
                 xattrs: false,
-                kept_times: KeptTimes::in_steps_of(2_000_000_000),
+                stored_times: StoredTimes::in_steps_of(2_000_000_000),
                 max_file_size: Some(FAT_MAX_FILE),
                 page_cache: true,
                 compact: false,
@@ -65,7 +65,7 @@ impl FileSystem {
             EXFAT => Self {
                 unix: false,
                 xattrs: false,
-                kept_times: KeptTimes::in_steps_of(10_000_000),
+                stored_times: StoredTimes::in_steps_of(10_000_000),
                 max_file_size: None,
                 page_cache: true,
                 compact: false,
@@ -98,7 +98,7 @@ impl FileSystem {
             can.resume = true;
             can.lock = true;
             can.times = true;
-            can.kept_times = self.kept_times;
+            can.stored_times = self.stored_times;
             can.mode = self.unix;
             can.owner = self.unix;
             can.xattrs = self.xattrs;

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::attributes::{Ages, AttributeCache, Known};
 use crate::directory::Directory;
-use crate::fuse::{Answer, Attributes, Kind, NAME_MAX, ROOT, attributes, entry, no_entry};
+use crate::fuse::{Attributes, Kind, NAME_MAX, ROOT, Reply, attributes, entry, no_entry};
 use crate::listed::{Listed, MOST_NAMES};
 use crate::lock::lock;
 use crate::survey::Survey;
@@ -347,7 +347,7 @@ impl Names {
                 Ok(done) => return Ok(done),
                 Err(error) => error,
             };
-            if !attempts.again(&error).await {
+            if !attempts.wait_for_retry(&error).await {
                 return Err(error);
             }
         }
@@ -382,21 +382,19 @@ impl Names {
     }
 
     /// The response to LOOKUP of the name of a path. The kernel gets a reference to the node.
-    pub(crate) fn lookup_response(&self, parent: u64, path: &RelPath, known: &Known) -> Answer {
+    pub(crate) fn lookup_response(&self, parent: u64, path: &RelPath, known: &Known) -> Reply {
         let Some(found) = &known.entry else { return no_entry(known.valid).into() };
         self.survey.found(path, found.is_dir());
         let name = path.name();
         let referred = self.tree().refer(parent, name);
         match referred {
-            Some(node) => {
-                Answer::referring(entry(&self.attributes(node, found), known.valid), node)
-            }
+            Some(node) => Reply::referring(entry(&self.attributes(node, found), known.valid), node),
             None => Errno::STALE.into(),
         }
     }
 
     /// The response to GETATTR.
-    pub(crate) fn getattr_response(&self, node: u64, known: &Known) -> Answer {
+    pub(crate) fn getattr_response(&self, node: u64, known: &Known) -> Reply {
         match &known.entry {
             // If the root were reported once as anything but a directory, the kernel would never use it again.
             Some(entry) if node == ROOT && !entry.is_dir() => Errno::NOTDIR.into(),
@@ -406,7 +404,7 @@ impl Names {
     }
 
     /// The response to GETATTR of an entry that was removed, and that a process has open.
-    pub(crate) fn removed_response(&self, node: u64, entry: &Entry) -> Answer {
+    pub(crate) fn removed_response(&self, node: u64, entry: &Entry) -> Reply {
         let removed = Attributes { links: 0, ..self.attributes(node, entry) };
         attributes(&removed, self.shown.ages.missing).into()
     }
@@ -427,7 +425,7 @@ impl Attempts {
     }
 
     /// Waits before the next attempt; false at once if there is none.
-    pub(crate) async fn again(&mut self, error: &Error) -> bool {
+    pub(crate) async fn wait_for_retry(&mut self, error: &Error) -> bool {
         let is_late = self.started.elapsed() + self.pause >= self.timeout;
         if error.retry() != Retry::Later || is_late {
             return false;

@@ -11,8 +11,8 @@ use crate::attributes::{Known, is_whole};
 use crate::directory::{Directories, Directory};
 use crate::errno::errno;
 use crate::fuse::{
-    Answer, Change, Handle, Kind, Listing, Opening, Operation, Place, ROOT, Request, Statistics,
-    statistics,
+    Change, Handle, Kind, Listing, ListingEntry, Opening, Operation, ROOT, Reply, Request,
+    Statistics, statistics,
 };
 use crate::lock::lock;
 use crate::names::{Attempts, Names};
@@ -66,37 +66,37 @@ impl View {
                 Ok(found) => return Ok(found),
                 Err(error) => error,
             };
-            if !attempts.again(&error).await {
+            if !attempts.wait_for_retry(&error).await {
                 return Err(error);
             }
         }
     }
 
-    async fn lookup(&self, parent: u64, name: &[u8]) -> Result<Answer, Errno> {
+    async fn lookup(&self, parent: u64, name: &[u8]) -> Result<Reply, Errno> {
         let names = &self.names;
         let path = names.path_below(parent, name)?;
         self.files.expect(&path);
         names.looked_up(&path);
         let known = names.known(&path).await.map_err(|error| errno(&error))?;
         if !known.entry.as_ref().is_some_and(|entry| entry.is_file()) {
-            self.files.expect_no_more(&path);
+            self.files.cancel_expected(&path);
         }
         Ok(names.lookup_response(parent, &path, &known))
     }
 
-    async fn getattr(&self, node: u64) -> Result<Answer, Errno> {
+    async fn getattr(&self, node: u64) -> Result<Reply, Errno> {
         let path = self.names.path(node)?;
         let known = self.names.known(&path).await.map_err(|error| errno(&error))?;
         Ok(self.names.getattr_response(node, &known))
     }
 
-    async fn readlink(&self, node: u64) -> Result<Answer, Errno> {
+    async fn readlink(&self, node: u64) -> Result<Reply, Errno> {
         let path = self.names.path(node)?;
         let known = self.names.known(&path).await.map_err(|error| errno(&error))?;
         target(&known)
     }
 
-    async fn open(&self, node: u64) -> Result<Answer, Errno> {
+    async fn open(&self, node: u64) -> Result<Reply, Errno> {
         let names = &self.names;
         let path = names.path(node)?;
         let file = names.retried(|| self.files.open(&path)).await;
@@ -105,7 +105,7 @@ impl View {
         let (handle, keep_cache) = (file.handle, file.is_same);
         let opening = Opening { handle, keep_cache, direct: file.is_direct };
         // The kernel may have the size of an earlier version, or of a listing, and would read only up to that.
-        Ok(Answer { outdated: (!keep_cache).then_some(node), ..Answer::opening(opening) })
+        Ok(Reply { outdated: (!keep_cache).then_some(node), ..Reply::opening(opening) })
     }
 
     fn release(&self, handle: u64) {
@@ -115,7 +115,7 @@ impl View {
         }
     }
 
-    async fn statfs(&self) -> Answer {
+    async fn statfs(&self) -> Reply {
         let names = &self.names;
         let space = names.retried(|| names.storage.space(&names.root));
         // `umount` sends STATFS, too, and must not wait for a server that does not respond.
@@ -140,7 +140,7 @@ impl View {
         node: u64,
         (handle, offset, size): (u64, u64, u32),
         plus: bool,
-    ) -> Result<Answer, Errno> {
+    ) -> Result<Reply, Errno> {
         let directory = self.directories.get(handle).ok_or(Errno::BADF)?;
         let mut directory = directory.lock().await;
         let mut listing = Listing::new(size);
@@ -171,18 +171,18 @@ impl View {
             is_empty = false;
             position += 1;
         }
-        Ok(Answer { referenced, ..Answer::from(listing.done()) })
+        Ok(Reply { referenced, ..Reply::from(listing.done()) })
     }
 
     fn push_dot(&self, listing: &mut Listing, node: u64, position: u64, plus: bool) {
         let is_parent = position == 1;
         let node = if is_parent { self.names.tree().parent(node) } else { node };
-        let place = Place { node, next: position + 1, kind: Kind::Directory };
+        let listed = ListingEntry { node, next: position + 1, kind: Kind::Directory };
         let name = DOTS[usize::from(is_parent)];
         if plus {
-            listing.push_with(name, place, None);
+            listing.push_with(name, listed, None);
         } else {
-            listing.push(name, place);
+            listing.push(name, listed);
         }
     }
 
@@ -201,7 +201,7 @@ impl View {
         let mut tree = self.names.tree();
         if !plus {
             let node = tree.find(parent, name).unwrap_or(0);
-            listing.push(name, Place { node, next, kind });
+            listing.push(name, ListingEntry { node, next, kind });
             return None;
         }
         let has_room = !tree.is_full() || tree.find(parent, name).is_some();
@@ -210,12 +210,12 @@ impl View {
         let known = node.map(|node| self.names.attributes(node, entry));
         let valid = self.names.cached(&entry.path).filter(|known| known.entry.is_some());
         let valid = valid.map_or(Duration::ZERO, |known| known.valid);
-        let place = Place { node: node.unwrap_or(0), next, kind };
-        listing.push_with(name, place, known.as_ref().map(|known| (known, valid)));
+        let listed = ListingEntry { node: node.unwrap_or(0), next, kind };
+        listing.push_with(name, listed, known.as_ref().map(|known| (known, valid)));
         node
     }
 
-    async fn waited(&self, request: Request) -> Result<Answer, Errno> {
+    async fn waited(&self, request: Request) -> Result<Reply, Errno> {
         let node = request.header.node;
         match request.operation {
             Operation::Lookup(name) => self.lookup(node, &name).await,
@@ -229,7 +229,7 @@ impl View {
             Operation::Readdir { handle, offset, size, plus } => {
                 self.readdir(node, (handle, offset, size), plus).await
             }
-            // `answer_now` and `answer` handle all others.
+            // `handle_now` and `handle` handle all others.
             _ => Err(Errno::NOSYS),
         }
     }
@@ -242,33 +242,33 @@ impl View {
         }
     }
 
-    fn open_directory(&self, node: u64) -> Result<Answer, Errno> {
+    fn open_directory(&self, node: u64) -> Result<Reply, Errno> {
         let path = self.names.path(node)?;
         let local = self.names.local_entries(&path);
-        Ok(Answer::opening_directory(self.directories.open(path, local)))
+        Ok(Reply::opening_directory(self.directories.open(path, local)))
     }
 
-    fn getattr_now(&self, node: u64) -> Option<Answer> {
+    fn getattr_now(&self, node: u64) -> Option<Reply> {
         if let Some(changes) = &self.changes
-            && let Some(answer) = changes.removed_attributes(node)
+            && let Some(reply) = changes.removed_attributes(node)
         {
-            return Some(answer);
+            return Some(reply);
         }
         let known = self.names.cached(&self.names.path(node).ok()?)?;
         Some(self.names.getattr_response(node, &known))
     }
 
-    fn read_now(&self, handle: u64, range: Range) -> Option<Answer> {
+    fn read_now(&self, handle: u64, range: Range) -> Option<Reply> {
         match &self.changes {
             Some(changes) => changes.read_now(handle, range),
             None if self.names.outgrows(self.files.ended(handle, range)) => None,
-            None => self.files.read_now(handle, range).map(Answer::from),
+            None => self.files.read_now(handle, range).map(Reply::from),
         }
     }
 
-    fn change_now(&self, change: &Change) -> Option<Answer> {
+    fn change_now(&self, change: &Change) -> Option<Reply> {
         match (&self.changes, change) {
-            (Some(changes), change) => changes.answer_now(change),
+            (Some(changes), change) => changes.handle_now(change),
             // There is nothing to store. After ENOSYS, the kernel does not send it again.
             (None, Change::Flush(_) | Change::Fsync(_)) => Some(Errno::NOSYS.into()),
             (None, _) => Some(Errno::ROFS.into()),
@@ -277,7 +277,7 @@ impl View {
 }
 
 impl Handler for View {
-    fn answer_now(self: &Arc<Self>, request: &Request) -> Option<Answer> {
+    fn handle_now(self: &Arc<Self>, request: &Request) -> Option<Reply> {
         let node = request.header.node;
         Some(match &request.operation {
             Operation::Lookup(name) => {
@@ -292,29 +292,29 @@ impl Handler for View {
             Operation::Getattr => return self.getattr_now(node),
             Operation::Readlink => {
                 let known = self.names.cached(&self.names.path(node).ok()?)?;
-                target(&known).unwrap_or_else(Answer::from)
+                target(&known).unwrap_or_else(Reply::from)
             }
             Operation::Read { handle, offset, size } => {
                 return self.read_now(*handle, Range::new(*offset, u64::from(*size)));
             }
-            Operation::Opendir => self.open_directory(node).unwrap_or_else(Answer::from),
+            Operation::Opendir => self.open_directory(node).unwrap_or_else(Reply::from),
             Operation::Forget(lookups) => {
                 self.forget(&[(node, *lookups)]);
-                Answer::none()
+                Reply::none()
             }
             Operation::BatchForget(nodes) => {
                 self.forget(nodes);
-                Answer::none()
+                Reply::none()
             }
             Operation::Release(handle) => {
                 self.release(*handle);
-                Answer::done()
+                Reply::done()
             }
             Operation::Releasedir(handle) => {
                 self.directories.release(*handle);
-                Answer::done()
+                Reply::done()
             }
-            Operation::Access => Answer::done(),
+            Operation::Access => Reply::done(),
             Operation::Change(change) => return self.change_now(change),
             // After ENOSYS, the kernel does not send most of these again.
             Operation::Other => Errno::NOSYS.into(),
@@ -323,7 +323,7 @@ impl Handler for View {
         })
     }
 
-    async fn answer(self: Arc<Self>, request: Request) -> Answer {
+    async fn handle(self: Arc<Self>, request: Request) -> Reply {
         let node = request.header.node;
         match request.operation {
             Operation::Read { handle, offset, size } => {
@@ -336,23 +336,23 @@ impl Handler for View {
                             self.files.follow(handle).await;
                         }
                         let read = self.files.read(handle, range).await;
-                        read.map_or_else(|error| errno(&error).into(), Answer::from)
+                        read.map_or_else(|error| errno(&error).into(), Reply::from)
                     }
                 }
             }
             Operation::Change(change) => match &self.changes {
-                Some(changes) => Arc::clone(changes).answer(node, change).await,
+                Some(changes) => Arc::clone(changes).handle(node, change).await,
                 None => Errno::ROFS.into(),
             },
             _ => {
                 let waited = timeout(self.names.shown.timeout, self.waited(request)).await;
-                waited.unwrap_or(Err(Errno::TIMEDOUT)).unwrap_or_else(Answer::from)
+                waited.unwrap_or(Err(Errno::TIMEDOUT)).unwrap_or_else(Reply::from)
             }
         }
     }
 
-    fn undelivered(&self, answer: &Answer) {
-        match answer.opened {
+    fn undelivered(&self, reply: &Reply) {
+        match reply.opened {
             Some(Handle::File(handle)) => match &self.changes {
                 Some(changes) => changes.undelivered(handle),
                 None => self.files.undelivered(handle),
@@ -360,15 +360,15 @@ impl Handler for View {
             Some(Handle::Directory(handle)) => self.directories.release(handle),
             None => {}
         }
-        if !answer.referenced.is_empty() {
-            let nodes: Vec<_> = answer.referenced.iter().map(|node| (*node, 1)).collect();
+        if !reply.referenced.is_empty() {
+            let nodes: Vec<_> = reply.referenced.iter().map(|node| (*node, 1)).collect();
             self.forget(&nodes);
         }
     }
 }
 
 /// The response to READLINK.
-fn target(known: &Known) -> Result<Answer, Errno> {
+fn target(known: &Known) -> Result<Reply, Errno> {
     match known.entry.as_deref().map(|entry| &entry.kind) {
         Some(EntryKind::Symlink(target)) => Ok(target.clone().into()),
         Some(_) => Err(Errno::INVAL),

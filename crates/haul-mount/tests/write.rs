@@ -511,7 +511,7 @@ fn the_process_that_is_killed() {
 }
 
 #[test]
-fn random_operations_have_the_effect_that_they_have_on_a_disk() {
+fn random_operations_have_the_same_effect_as_on_a_disk() {
     let (target, model) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let builder = local(target.path());
     let Some(written) = written(builder, TempDir::new().unwrap()) else { return };

@@ -259,11 +259,11 @@ mod tests {
     #[tokio::test]
     async fn a_silent_address_does_not_delay_the_next() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let there = listener.local_addr().unwrap();
+        let listening = listener.local_addr().unwrap();
         // From TEST-NET-1 (RFC 5737): no host has this address, and usually no error is returned.
         let silent: SocketAddr = "192.0.2.1:9".parse().unwrap();
-        let dialled = race(&[silent, there], &DialOptions::default()).await.unwrap();
-        assert_eq!(dialled.stream.peer_addr().unwrap(), there);
+        let dialled = race(&[silent, listening], &DialOptions::default()).await.unwrap();
+        assert_eq!(dialled.stream.peer_addr().unwrap(), listening);
     }
 
     #[tokio::test]

@@ -27,7 +27,7 @@ pub use receive_budget::{BudgetShare, COUNTS_RECEIVED_BYTES, ReceiveBudget};
 pub use received::Received;
 pub use rtt::{Hold, RttGauge, RttSample, queueing};
 pub use secret::{
-    MOST_TYPED, NoPrompter, PasswordSource, Prompter, Secret, TRY_AGAIN, secret_variables,
+    MAX_PROMPTS, NoPrompter, PasswordSource, Prompter, Secret, TRY_AGAIN, secret_variables,
 };
 pub use server::{
     Admission, Admitted, ClientEvent, Observer, Running, Stopper, Workers, network, start_workers,

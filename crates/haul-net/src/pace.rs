@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// Shortest interval of a measurement, for paths with short RTTs.
-const LEAST_ROUND: Duration = Duration::from_millis(10);
+const MIN_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Bytes that a lane carries per RTT.
 #[derive(Debug)]
@@ -23,8 +23,8 @@ impl Pace {
     /// Counts `bytes`; returns how many the lane carries per RTT (clamped to 10 ms to 1 s).
     pub fn carry(&mut self, bytes: u64, rtt: Duration) -> u64 {
         let now = Instant::now();
-        let round = rtt.clamp(LEAST_ROUND, Duration::from_secs(1));
-        if now.duration_since(self.began) >= round {
+        let interval = rtt.clamp(MIN_INTERVAL, Duration::from_secs(1));
+        if now.duration_since(self.began) >= interval {
             (self.before, self.carried, self.began) = (self.carried, 0, now);
         }
         self.carried += bytes;

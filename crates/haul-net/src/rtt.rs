@@ -55,7 +55,7 @@ pub struct RttSample {
 
 impl RttSample {
     /// The current RTT, if packets were timed within two RTTs or within `recent`.
-    pub fn at_present(&self, recent: Duration) -> Option<Duration> {
+    pub fn current_rtt(&self, recent: Duration) -> Option<Duration> {
         (self.idle <= (self.shortest * 2).max(recent)).then_some(self.now)
     }
 }
@@ -64,10 +64,10 @@ impl RttSample {
 /// path. A socket opened after the path became longer has measured a longer shortest RTT than those
 /// before, so all are compared with the path's.
 pub fn queueing(
-    at_present: impl IntoIterator<Item = Duration>,
+    current_rtts: impl IntoIterator<Item = Duration>,
     shortest: Option<Duration>,
 ) -> Option<Duration> {
-    let mut seen: Vec<Duration> = at_present.into_iter().collect();
+    let mut seen: Vec<Duration> = current_rtts.into_iter().collect();
     seen.sort_unstable();
     Some(seen.get(seen.len() / 2)?.saturating_sub(shortest?))
 }
@@ -93,7 +93,7 @@ impl RttGauge {
 
     /// The RTTs now; `None` if the system does not report them or has not measured any yet, and
     /// after the connection was closed.
-    pub fn round_trips(&self) -> Option<RttSample> {
+    pub fn sample(&self) -> Option<RttSample> {
         let info = self.info()?;
         let micros = f64::from(info.mean_us);
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
@@ -156,7 +156,7 @@ mod tests {
             far.write_all(b"answer").unwrap();
             near.read_exact(&mut [0; 6]).unwrap();
         }
-        let seen = gauge.round_trips().unwrap();
+        let seen = gauge.sample().unwrap();
         assert!(
             seen.shortest > Duration::ZERO && seen.shortest < Duration::from_secs(1),
             "{seen:?}"
@@ -164,11 +164,11 @@ mod tests {
         assert!(seen.now >= seen.shortest && seen.now < Duration::from_secs(10), "{seen:?}");
         let idle = seen.idle;
         std::thread::sleep(Duration::from_millis(60));
-        let later = gauge.round_trips().unwrap().idle;
+        let later = gauge.sample().unwrap().idle;
         assert!(later >= idle + Duration::from_millis(40), "{idle:?} {later:?}");
         drop((near, hold));
         assert_eq!(far.read(&mut [0]).unwrap(), 0);
-        assert_eq!(gauge.round_trips(), None);
+        assert_eq!(gauge.sample(), None);
     }
 
     #[test]
@@ -178,12 +178,12 @@ mod tests {
         let (mut far, _) = listener.accept().unwrap();
         let (sent, _sent) = RttGauge::of(&near).unwrap();
         let (gauge, hold) = RttGauge::of_data(&near, Direction::In).unwrap();
-        assert_eq!(gauge.round_trips(), None);
+        assert_eq!(gauge.sample(), None);
         let mut piece = vec![0; 1 << 20];
         let seen = loop {
             far.write_all(&piece[..64 << 10]).unwrap();
             near.read_exact(&mut piece[..64 << 10]).unwrap();
-            if let Some(seen) = gauge.round_trips() {
+            if let Some(seen) = gauge.sample() {
                 break seen;
             }
         };
@@ -192,10 +192,10 @@ mod tests {
         far.write_all(&piece[..64 << 10]).unwrap();
         near.read_exact(&mut piece[..64 << 10]).unwrap();
         // The other gauge has no new sample, since nothing was sent.
-        let (old, new) = (sent.round_trips().unwrap().idle, gauge.round_trips().unwrap().idle);
+        let (old, new) = (sent.sample().unwrap().idle, gauge.sample().unwrap().idle);
         assert!(old >= new + Duration::from_millis(40), "{old:?} {new:?}");
         drop((near, hold, _sent));
-        assert_eq!(gauge.round_trips(), None);
+        assert_eq!(gauge.sample(), None);
     }
 
     #[test]
@@ -223,10 +223,10 @@ mod tests {
             seen(ms(250), ms(255), ms(5)),
             seen(ms(20), ms(20), ms(101)),
         ];
-        let at_present = || all.iter().filter_map(|seen| seen.at_present(recent));
-        assert_eq!(at_present().count(), 4);
-        assert_eq!(queueing(at_present(), Some(ms(20))), Some(ms(235)));
-        assert_eq!(queueing(at_present(), Some(ms(300))), Some(ms(0)));
+        let current_rtts = || all.iter().filter_map(|seen| seen.current_rtt(recent));
+        assert_eq!(current_rtts().count(), 4);
+        assert_eq!(queueing(current_rtts(), Some(ms(20))), Some(ms(235)));
+        assert_eq!(queueing(current_rtts(), Some(ms(300))), Some(ms(0)));
         assert_eq!(queueing([], Some(ms(20))), None);
     }
 
@@ -234,6 +234,6 @@ mod tests {
     fn a_socket_that_is_not_connected_has_no_rtt() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (gauge, _hold) = RttGauge::of(&listener).unwrap();
-        assert_eq!(gauge.round_trips(), None);
+        assert_eq!(gauge.sample(), None);
     }
 }

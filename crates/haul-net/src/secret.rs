@@ -10,7 +10,7 @@ use tokio::process::Command;
 use zeroize::Zeroizing;
 
 /// Maximum number of password prompts for one host, as in ssh (`NumberOfPasswordPrompts`).
-pub const MOST_TYPED: u32 = 3;
+pub const MAX_PROMPTS: u32 = 3;
 
 /// Shown before another prompt if a typed password was refused; the same text as in ssh.
 pub const TRY_AGAIN: &str = "Permission denied, please try again.";

@@ -71,7 +71,7 @@ struct Host {
     waits: Waits,
     began: Instant,
     /// Time of the last bytes and of the last report, in milliseconds since `began`.
-    heard: AtomicU64,
+    last_activity: AtomicU64,
     reported: AtomicU64,
     /// Open [`Pause`]s.
     paused: AtomicUsize,
@@ -112,7 +112,7 @@ impl Waits {
                 name: host.into(),
                 waits: self.clone(),
                 began: Instant::now(),
-                heard: AtomicU64::new(0),
+                last_activity: AtomicU64::new(0),
                 reported: AtomicU64::new(0),
                 paused: AtomicUsize::new(0),
             })
@@ -134,7 +134,7 @@ impl HostWaits {
         let began = Instant::now();
         loop {
             if let Ok(output) = timeout_at(host.next_report(began), future.as_mut()).await {
-                host.heard();
+                host.on_activity();
                 return output;
             }
             host.report(began, Instant::now(), &what);
@@ -155,7 +155,7 @@ impl HostWaits {
             let next = self.host.as_ref().map_or(end, |host| host.next_report(began));
             match timeout_at(next.min(end), future.as_mut()).await {
                 Ok(output) => {
-                    self.heard();
+                    self.on_activity();
                     return Some(output);
                 }
                 Err(_) if Instant::now() >= end => return None,
@@ -169,9 +169,9 @@ impl HostWaits {
     }
 
     /// Records that the host has sent or taken bytes outside of a watched wait.
-    pub fn heard(&self) {
+    pub fn on_activity(&self) {
         if let Some(host) = &self.host {
-            host.heard();
+            host.on_activity();
         }
     }
 
@@ -188,19 +188,19 @@ impl HostWaits {
 impl Drop for Pause {
     fn drop(&mut self) {
         if let Some(host) = &self.0 {
-            host.heard();
+            host.on_activity();
             host.paused.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
 
 impl Host {
-    fn heard(&self) {
-        self.heard_at(Instant::now());
+    fn on_activity(&self) {
+        self.on_activity_at(Instant::now());
     }
 
-    fn heard_at(&self, now: Instant) {
-        self.heard.store(self.millis(now), Ordering::Relaxed);
+    fn on_activity_at(&self, now: Instant) {
+        self.last_activity.store(self.millis(now), Ordering::Relaxed);
     }
 
     fn millis(&self, now: Instant) -> u64 {
@@ -213,7 +213,7 @@ impl Host {
 
     /// The start of the host's silence during a wait that began at `began`.
     fn silent_since(&self, began: Instant) -> Instant {
-        self.at(self.heard.load(Ordering::Relaxed)).max(began)
+        self.at(self.last_activity.load(Ordering::Relaxed)).max(began)
     }
 
     fn next_report(&self, began: Instant) -> Instant {
@@ -224,10 +224,10 @@ impl Host {
         }
     }
 
-    /// Reports a wait, unless another task has just done so or the host was heard meanwhile.
+    /// Reports a wait, unless another task has just done so or the host was active meanwhile.
     fn report(&self, began: Instant, now: Instant, what: &impl Fn() -> String) {
         if self.paused.load(Ordering::Relaxed) > 0 {
-            self.heard_at(now);
+            self.on_activity_at(now);
             return;
         }
         let last = self.reported.load(Ordering::Relaxed);
@@ -275,10 +275,10 @@ mod tests {
     /// A host, and its reports with the wait in whole seconds.
     fn reported() -> (Arc<Host>, Reports) {
         let all = Reports::default();
-        let heard = Arc::clone(&all);
+        let reports = Arc::clone(&all);
         let waits = Waits::new(move |wait| {
             assert_eq!(wait.host, "host:80");
-            heard.lock().unwrap().push((wait.what.clone(), wait.waited.as_secs()));
+            reports.lock().unwrap().push((wait.what.clone(), wait.waited.as_secs()));
         });
         (waits.of("host:80").host.unwrap(), all)
     }
@@ -316,10 +316,10 @@ mod tests {
     }
 
     #[test]
-    fn a_host_heard_on_another_connection_is_not_silent() {
+    fn a_host_active_on_another_connection_is_not_silent() {
         let (host, all) = reported();
         for second in (0..60).step_by(8) {
-            host.heard_at(host.began + Duration::from_secs(second));
+            host.on_activity_at(host.began + Duration::from_secs(second));
             wait(&host, 0, second..second + 8, "a");
         }
         assert_eq!(*all.lock().unwrap(), []);
@@ -337,7 +337,7 @@ mod tests {
         wait(host, 0, 0..60, "a");
         assert_eq!(*reports.lock().unwrap(), 0);
         drop(pause);
-        host.heard_at(host.began + Duration::from_secs(60));
+        host.on_activity_at(host.began + Duration::from_secs(60));
         wait(host, 0, 60..70, "a");
         assert_eq!(*reports.lock().unwrap(), 0);
         wait(host, 0, 70..71, "a");

@@ -47,7 +47,7 @@ impl Dial for SshDial {
         let ssh::Channel { incoming, outgoing } = channel;
         let server = connection.server_version().to_owned();
         let rtt = Some(connection.rtt());
-        let round_trips = connection.round_trips();
+        let rtts = connection.rtts();
         // The connection lives as long as its stream.
         let incoming =
             stream::unfold((incoming, connection), |(mut incoming, connection)| async move {
@@ -59,7 +59,7 @@ impl Dial for SshDial {
             outgoing: Box::new(outgoing),
             server,
             rtt,
-            round_trips,
+            rtts,
             gauge,
         })
     }

@@ -42,7 +42,7 @@ pub struct Channel {
     /// RTT measured while connecting.
     pub rtt: Option<Duration>,
     /// Number of RTTs that connecting took.
-    pub round_trips: u32,
+    pub rtts: u32,
     /// Measures the RTT, and from it the queueing delay of the path, where the system reports it.
     pub gauge: Option<RttGauge>,
 }

@@ -112,15 +112,15 @@ pub struct BufferPool {
 struct PoolShared {
     size: usize,
     /// Maximum number of unused buffers.
-    keep: usize,
+    max_unused: usize,
     free: Mutex<Vec<Vec<u8>>>,
 }
 
 impl BufferPool {
-    /// A pool of buffers of `size` bytes that keeps at most `keep` unused ones. It does not limit the number of buffers
-    /// in use: that is the memory budget of the caller.
-    pub fn new(size: usize, keep: usize) -> Self {
-        Self { shared: Arc::new(PoolShared { size, keep, free: Mutex::new(Vec::new()) }) }
+    /// A pool of buffers of `size` bytes that keeps at most `max_unused` unused ones. It does not limit the number of
+    /// buffers in use: that is the memory budget of the caller.
+    pub fn new(size: usize, max_unused: usize) -> Self {
+        Self { shared: Arc::new(PoolShared { size, max_unused, free: Mutex::new(Vec::new()) }) }
     }
 
     /// Size of a buffer in bytes.
@@ -178,7 +178,7 @@ impl Drop for PooledBuffer {
     fn drop(&mut self) {
         let Some(pool) = self.pool.take() else { return };
         let mut free = pool.free.lock().unwrap_or_else(PoisonError::into_inner);
-        if free.len() < pool.keep {
+        if free.len() < pool.max_unused {
             free.push(std::mem::take(&mut self.bytes));
         }
     }
@@ -191,16 +191,16 @@ impl fmt::Debug for PooledBuffer {
 }
 
 /// Bytes that own a value, such as a permit, which is dropped with the last reference to them.
-pub fn keeping(bytes: Bytes, kept: impl Send + 'static) -> Bytes {
-    struct Keeping<T>(Bytes, T);
+pub fn bytes_owning(bytes: Bytes, owned: impl Send + 'static) -> Bytes {
+    struct Owning<T>(Bytes, T);
 
-    impl<T> AsRef<[u8]> for Keeping<T> {
+    impl<T> AsRef<[u8]> for Owning<T> {
         fn as_ref(&self) -> &[u8] {
             &self.0
         }
     }
 
-    Bytes::from_owner(Keeping(bytes, kept))
+    Bytes::from_owner(Owning(bytes, owned))
 }
 
 #[cfg(test)]
@@ -209,14 +209,14 @@ mod tests {
 
     #[test]
     fn the_owned_value_is_dropped_with_the_last_reference() {
-        let kept = Arc::new(());
-        let mut bytes = keeping(Bytes::from_static(b"abc"), Arc::clone(&kept));
+        let owned = Arc::new(());
+        let mut bytes = bytes_owning(Bytes::from_static(b"abc"), Arc::clone(&owned));
         let last = bytes.split_off(2);
         drop(bytes);
-        assert_eq!(Arc::strong_count(&kept), 2);
+        assert_eq!(Arc::strong_count(&owned), 2);
         assert_eq!(last, "c");
         drop(last);
-        assert_eq!(Arc::strong_count(&kept), 1);
+        assert_eq!(Arc::strong_count(&owned), 1);
     }
 
     #[test]

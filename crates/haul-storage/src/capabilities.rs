@@ -1,6 +1,6 @@
 //! The capabilities of a storage. The engine plans by them instead of trying operations.
 
-use crate::{DigestKind, KeptTimes};
+use crate::{DigestKind, StoredTimes};
 
 /// The order in which a file may be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -61,7 +61,7 @@ pub struct Capabilities {
     /// Whether the modification time can be set.
     pub times: bool,
     /// Range and precision of modification times, as far as known beforehand.
-    pub kept_times: KeptTimes,
+    pub stored_times: StoredTimes,
     /// Whether permission bits can be set.
     pub mode: bool,
     /// Whether user and group can be set (given the privileges).
@@ -112,7 +112,7 @@ impl Capabilities {
             resume: false,
             lock: false,
             times: false,
-            kept_times: KeptTimes::ALL,
+            stored_times: StoredTimes::ALL,
             mode: false,
             owner: false,
             xattrs: false,

@@ -241,7 +241,7 @@ pub struct Identity {
 impl Identity {
     /// Whether it distinguishes versions of the same length. Without time and tag, a later run cannot
     /// know whether it reads the same version as an earlier run.
-    pub fn tells_versions_apart(&self) -> bool {
+    pub fn distinguishes_versions(&self) -> bool {
         self.modified.is_some() || self.tag.is_some()
     }
 }

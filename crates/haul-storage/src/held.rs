@@ -10,7 +10,7 @@ pub struct SourceVersion {
     /// Its location, as shown to users.
     pub name: String,
     /// Its version, which has to distinguish versions of the same length
-    /// ([`Identity::tells_versions_apart`]).
+    /// ([`Identity::distinguishes_versions`]).
     pub identity: Identity,
 }
 

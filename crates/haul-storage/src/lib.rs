@@ -17,7 +17,6 @@ mod error;
 mod held;
 pub mod hosts;
 pub mod journal;
-mod kept_times;
 mod link_path;
 mod location;
 mod part;
@@ -28,6 +27,7 @@ mod ranges;
 mod read_only;
 mod space;
 mod storage;
+mod stored_times;
 pub mod text;
 mod work;
 
@@ -36,7 +36,7 @@ pub mod conformance;
 #[cfg(feature = "testing")]
 pub mod memory;
 
-pub use block::{Block, BufferPool, PooledBuffer, keeping};
+pub use block::{Block, BufferPool, PooledBuffer, bytes_owning};
 pub use capabilities::{Capabilities, Medium, Writes};
 pub use digest::{Digest, DigestKind};
 pub use entry::{
@@ -44,7 +44,6 @@ pub use entry::{
 };
 pub use error::{Error, ErrorKind, Result, Retry, io_cause};
 pub use held::{Held, SourceVersion};
-pub use kept_times::KeptTimes;
 pub use link_path::{LinkPath, PathKind};
 pub use location::{Location, LocationError, Scheme, TicketText, ascii_host};
 pub use part::{
@@ -61,4 +60,5 @@ pub use storage::{
     BlockStream, CommitOptions, CreateOptions, EntryStream, LinkKind, LinkStatus, Lock, ReadAt,
     SmallFile, Storage, StorageExt, Whole, WriteAt,
 };
+pub use stored_times::StoredTimes;
 pub use work::WorkPool;

@@ -35,7 +35,7 @@ pub struct WorkPool {
 
 /// Where in the queue a job is inserted.
 #[derive(Clone, Copy)]
-enum Place {
+enum QueueEnd {
     Front,
     Back,
 }
@@ -87,7 +87,7 @@ impl WorkPool {
     /// Runs `work` on one of the threads and returns its result. A panic in it continues in the caller.
     /// Once submitted, the work is done even if the future is dropped.
     pub async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
-        self.run_in(Place::Back, work).await
+        self.run_in(QueueEnd::Back, work).await
     }
 
     /// [`WorkPool::run`] ahead of the whole queue: for short work on which much other work depends
@@ -96,16 +96,16 @@ impl WorkPool {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> T {
-        self.run_in(Place::Front, work).await
+        self.run_in(QueueEnd::Front, work).await
     }
 
     async fn run_in<T: Send + 'static>(
         &self,
-        place: Place,
+        end: QueueEnd,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> T {
         let (sender, receiver) = oneshot::channel();
-        self.submit_in(place, move || {
+        self.submit_in(end, move || {
             let outcome = catch_unwind(AssertUnwindSafe(work));
             // Sending fails if the future was dropped, which is no error.
             drop(sender.send(outcome));
@@ -119,7 +119,7 @@ impl WorkPool {
 
     /// Runs `work` on one of the threads, without a result.
     pub fn submit(&self, work: impl FnOnce() + Send + 'static) {
-        self.submit_in(Place::Back, work);
+        self.submit_in(QueueEnd::Back, work);
     }
 
     /// [`WorkPool::run`] for work that usually takes microseconds, such as a call on a small file whose
@@ -144,12 +144,12 @@ impl WorkPool {
         drop(self.owner.shared.timed(|| catch_unwind(AssertUnwindSafe(work))));
     }
 
-    fn submit_in(&self, place: Place, work: impl FnOnce() + Send + 'static) {
+    fn submit_in(&self, end: QueueEnd, work: impl FnOnce() + Send + 'static) {
         let shared = &self.owner.shared;
         let mut queue = shared.lock();
-        match place {
-            Place::Front => queue.jobs.push_front(Box::new(work)),
-            Place::Back => queue.jobs.push_back(Box::new(work)),
+        match end {
+            QueueEnd::Front => queue.jobs.push_front(Box::new(work)),
+            QueueEnd::Back => queue.jobs.push_back(Box::new(work)),
         }
         // A wake-up is a system call: only if a thread sleeps. It comes after unlocking, since that thread
         // takes the lock.

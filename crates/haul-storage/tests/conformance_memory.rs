@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use haul_storage::conformance;
 use haul_storage::memory::{Builder, MemoryStorage, SimulatedLink};
-use haul_storage::{Capabilities, KeptTimes, Medium, Writes};
+use haul_storage::{Capabilities, Medium, StoredTimes, Writes};
 
 /// Runs the suite and checks that it leaves nothing behind.
 async fn conforms(builder: Builder) {
@@ -80,7 +80,7 @@ async fn the_memory_storage_conforms_as_a_fat_file_system() {
         c.mode = false;
         c.owner = false;
         c.xattrs = false;
-        c.kept_times = KeptTimes::in_steps_of(2_000_000_000);
+        c.stored_times = StoredTimes::in_steps_of(2_000_000_000);
         c.max_file_size = Some(u64::from(u32::MAX));
     }))
     .await;
@@ -89,7 +89,7 @@ async fn the_memory_storage_conforms_as_a_fat_file_system() {
 #[tokio::test(start_paused = true)]
 async fn the_memory_storage_conforms_with_every_precision_of_times() {
     for step in [1, 100, 1000, 1_000_000, 1_000_000_000] {
-        conforms(without(|c| c.kept_times = KeptTimes::in_steps_of(step))).await;
+        conforms(without(|c| c.stored_times = StoredTimes::in_steps_of(step))).await;
     }
 }
 

@@ -95,11 +95,11 @@ async fn a_part_does_not_outlive_its_client() {
     writer.write_at(0, Bytes::from_static(b"content").into()).await.unwrap();
     // The first content of a server has the id 1.
     let request = Request::new(Op::Read, b"file").number(1).number(0).number(7);
-    assert_eq!(reading.ask(&request).await.unwrap(), "content");
+    assert_eq!(reading.request(&request).await.unwrap(), "content");
     drop((writer, writing));
     let gone = async {
         loop {
-            if let Err(failure) = reading.ask(&request).await {
+            if let Err(failure) = reading.request(&request).await {
                 break failure;
             }
         }

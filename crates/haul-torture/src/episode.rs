@@ -259,7 +259,7 @@ impl<'a> Episode<'a> {
         let moved =
             again.summary().map_or(0, |summary| summary["moved_bytes"].as_u64().unwrap_or(0));
         let mut changes = again.changes();
-        if !target.keeps.tells_links {
+        if !target.keeps.reports_links {
             changes.retain(|change| !change.starts_with("\"linked\""));
         }
         if step.options.settles() && (moved > 0 || !changes.is_empty()) {

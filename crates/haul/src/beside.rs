@@ -13,7 +13,7 @@ use haul_engine::manifest::{listed_path, parse_line};
 use haul_storage::{DigestKind, Error, ErrorKind, Location, Result};
 use tokio::sync::Mutex;
 
-use crate::backends::{Places, written_below};
+use crate::backends::{Storages, written_below};
 
 /// Appended to the name of a file.
 const SUFFIXES: [&str; 2] = [".sha256", ".sha256sum"];
@@ -38,7 +38,11 @@ impl Beside {
     ///
     /// # Errors
     /// There is none next to it, or a digest file cannot be read.
-    pub(crate) async fn digest(&self, places: &Places<'_>, location: &Location) -> Result<Digest> {
+    pub(crate) async fn digest(
+        &self,
+        storages: &Storages<'_>,
+        location: &Location,
+    ) -> Result<Digest> {
         let refuse = |kind, cause: String| {
             Error::new(kind, "verify")
                 .at(location)
@@ -52,7 +56,7 @@ impl Beside {
         let mut tried = Vec::new();
         for suffix in SUFFIXES {
             let beside = [&name, suffix.as_bytes()].concat();
-            let outcome = match read(places, &below(&directory, &beside)).await? {
+            let outcome = match read(storages, &below(&directory, &beside)).await? {
                 Some(text) => match of_one(&text, &name) {
                     Ok(digest) => return Ok(digest),
                     Err(why) => why,
@@ -61,7 +65,7 @@ impl Beside {
             };
             tried.push(format!("{} ({outcome})", beside.escape_ascii()));
         }
-        let outcome = match &*self.sums(places, &below(&directory, SUMS.as_bytes())).await? {
+        let outcome = match &*self.sums(storages, &below(&directory, SUMS.as_bytes())).await? {
             Some(sums) => match sums.get(&name) {
                 Some(digest) => return Ok(*digest),
                 None => "does not list it",
@@ -73,31 +77,31 @@ impl Beside {
         Err(refuse(ErrorKind::NotFound, cause))
     }
 
-    async fn sums(&self, places: &Places<'_>, location: &Location) -> Result<Arc<Sums>> {
+    async fn sums(&self, storages: &Storages<'_>, location: &Location) -> Result<Arc<Sums>> {
         // The lock is held while reading: most other tasks are about to need the same list.
         let mut known = self.sums.lock().await;
         if let Some(sums) = known.get(location) {
             return Ok(Arc::clone(sums));
         }
-        let sums = Arc::new(read(places, location).await?.map(|text| of_all(&text)));
+        let sums = Arc::new(read(storages, location).await?.map(|text| of_all(&text)));
         known.insert(location.clone(), Arc::clone(&sums));
         Ok(sums)
     }
 }
 
 /// The content of a small file, if it exists.
-async fn read(places: &Places<'_>, location: &Location) -> Result<Option<Vec<u8>>> {
+async fn read(storages: &Storages<'_>, location: &Location) -> Result<Option<Vec<u8>>> {
     let is_absent = |error: &Error| {
         // Object stores deny access to files that do not exist.
         matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied)
     };
-    let place = match places.existing(location).await {
-        Ok(place) if place.is_directory => return Ok(None),
-        Ok(place) => place,
+    let opened = match storages.existing(location).await {
+        Ok(opened) if opened.is_directory => return Ok(None),
+        Ok(opened) => opened,
         Err(error) if is_absent(&error) => return Ok(None),
         Err(error) => return Err(error),
     };
-    match place.storage.read_whole(&place.path, LONGEST).await {
+    match opened.storage.read_whole(&opened.path, LONGEST).await {
         Ok(whole) => Ok(Some(whole.bytes.to_vec())),
         Err(error) if is_absent(&error) => Ok(None),
         Err(error) => Err(error.at(location)),

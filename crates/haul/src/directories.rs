@@ -20,14 +20,14 @@ pub(crate) fn cache() -> Option<PathBuf> {
     own(env::var_os("XDG_CACHE_HOME"), ".cache")
 }
 
-fn own(set: Option<OsString>, usual: &str) -> Option<PathBuf> {
-    below(set, env::var_os("HOME"), usual)
+fn own(set: Option<OsString>, default: &str) -> Option<PathBuf> {
+    below(set, env::var_os("HOME"), default)
 }
 
-fn below(set: Option<OsString>, home: Option<OsString>, usual: &str) -> Option<PathBuf> {
+fn below(set: Option<OsString>, home: Option<OsString>, default: &str) -> Option<PathBuf> {
     let absolute =
         |path: Option<OsString>| path.map(PathBuf::from).filter(|path| path.is_absolute());
-    let base = absolute(set).or_else(|| Some(absolute(home)?.join(usual)))?;
+    let base = absolute(set).or_else(|| Some(absolute(home)?.join(default)))?;
     Some(base.join("haul"))
 }
 
@@ -38,13 +38,13 @@ mod tests {
     /// Formerly, journals of uploads went below a relative `HOME`.
     #[test]
     fn only_absolute_paths_count() {
-        let usual = Some("/home/ada/.local/state/haul");
+        let default = Some("/home/ada/.local/state/haul");
         for (set, home, expected) in [
             (Some("/state"), Some("/home/ada"), Some("/state/haul")),
             (Some("/state"), None, Some("/state/haul")),
-            (None, Some("/home/ada"), usual),
-            (Some(""), Some("/home/ada"), usual),
-            (Some("state"), Some("/home/ada"), usual),
+            (None, Some("/home/ada"), default),
+            (Some(""), Some("/home/ada"), default),
+            (Some("state"), Some("/home/ada"), default),
             (None, Some("ada"), None),
             (Some("state"), Some(""), None),
             (None, None, None),

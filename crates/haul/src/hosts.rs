@@ -19,7 +19,7 @@ use haul_storage::hosts::{HostList, HostListError, ManyHosts};
 use haul_storage::{Error, Location};
 
 use crate::args::{CpArgs, HostArgs};
-use crate::backends::{Places, written_below};
+use crate::backends::{Storages, written_below};
 use crate::exit::Stop;
 
 /// Longest file of hosts in bytes: 256 for each of at most 65 536 hosts, whose names have at most 253 bytes.
@@ -44,7 +44,7 @@ pub(crate) enum Direction {
 }
 
 /// Finds the hosts in the arguments; `None` if there is no list of hosts.
-pub(crate) fn find(args: &CpArgs, places: &Places<'_>) -> Result<Option<Many>, Stop> {
+pub(crate) fn find(args: &CpArgs, storages: &Storages<'_>) -> Result<Option<Many>, Stop> {
     let find = |argument: &OsString| match args.hosts.hosts {
         Some(_) => ManyHosts::find_without_hosts(argument),
         None => ManyHosts::find(argument),
@@ -66,14 +66,14 @@ pub(crate) fn find(args: &CpArgs, places: &Places<'_>) -> Result<Option<Many>, S
         }
         (None, false) => Ok(None),
         (Some(_), true) => usage("hosts are listed in DEST or in SOURCE, not in both"),
-        (Some(destination), false) => to_many(args, places, &destination, file).map(Some),
-        (None, true) => from_many(args, places, sources, file.as_ref()).map(Some),
+        (Some(destination), false) => to_many(args, storages, &destination, file).map(Some),
+        (None, true) => from_many(args, storages, sources, file.as_ref()).map(Some),
     }
 }
 
 fn to_many(
     args: &CpArgs,
-    places: &Places<'_>,
+    storages: &Storages<'_>,
     destination: &ManyHosts,
     file: Option<HostList>,
 ) -> Result<Many, Stop> {
@@ -82,21 +82,21 @@ fn to_many(
         None => destination.hosts().map_err(|error| list_error(&error))?,
     };
     let hosts = wanted(&list, &args.hosts)?;
-    let located = hosts.iter().map(|host| places.locate_listed(&destination.with(host), 0));
+    let located = hosts.iter().map(|host| storages.locate_listed(&destination.with(host), 0));
     let direction = Direction::To(located.collect::<Result<_, _>>()?);
     Ok(Many { hosts, direction })
 }
 
 fn from_many(
     args: &CpArgs,
-    places: &Places<'_>,
+    storages: &Storages<'_>,
     sources: Vec<Option<ManyHosts>>,
     file: Option<&HostList>,
 ) -> Result<Many, Stop> {
     let Some(sources) = sources.into_iter().collect::<Option<Vec<_>>>() else {
         return usage("if one SOURCE has a list of hosts, each must have one");
     };
-    let base = places.locate(&args.destination)?;
+    let base = storages.locate(&args.destination)?;
     let mut hosts = Vec::new();
     let mut lists = Vec::new();
     for source in &sources {
@@ -113,7 +113,7 @@ fn from_many(
     for host in &hosts {
         let own =
             sources.iter().zip(&lists).enumerate().filter(|(_, (_, list))| list.contains(host));
-        let own = own.map(|(at, (source, _))| places.locate_listed(&source.with(host), at));
+        let own = own.map(|(at, (source, _))| storages.locate_listed(&source.with(host), at));
         locations.push((own.collect::<Result<_, _>>()?, directory_of(&base, host)));
     }
     Ok(Many { hosts, direction: Direction::From(locations) })

@@ -46,7 +46,7 @@ use crate::output::Printer;
 
 fn main() -> ExitCode {
     let given: Vec<OsString> = env::args_os().collect();
-    match complete::answer(&given) {
+    match complete::run(&given) {
         Ok(false) => {}
         Ok(true) => return Exit::Done.into(),
         Err(error) => {

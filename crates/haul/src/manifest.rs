@@ -7,7 +7,7 @@ use haul_engine::manifest::{FinishOptions, ManifestWriter, default_name};
 use haul_engine::{Action, FileEvent, Filter, Job};
 use haul_storage::{Error, Location, RelPath, Result, Storage, StorageExt, WorkPool};
 
-use crate::backends::Places;
+use crate::backends::Storages;
 use crate::plan::Plan;
 use crate::settings::ManifestChoice;
 
@@ -30,7 +30,7 @@ impl Manifest {
     pub(crate) async fn new(
         choice: &ManifestChoice,
         plan: &Plan,
-        places: &Places<'_>,
+        storages: &Storages<'_>,
     ) -> Result<Self> {
         let (storage, path, beside) = match (&choice.file, &plan.local_base) {
             (None, _) => {
@@ -40,7 +40,7 @@ impl Manifest {
             (Some(file), base) => {
                 // Relative to DEST if that is local, otherwise to the working directory.
                 let file = base.as_ref().map_or_else(|| file.clone(), |base| base.join(file));
-                Self::place(file, plan, places).await?
+                Self::locate(file, plan, storages).await?
             }
         };
         let pool = WorkPool::new("manifest", 1)
@@ -50,19 +50,20 @@ impl Manifest {
         Ok(Self { storage, path, beside, writer, private: false, error: None })
     }
 
-    async fn place(
+    async fn locate(
         file: PathBuf,
         plan: &Plan,
-        places: &Places<'_>,
+        storages: &Storages<'_>,
     ) -> Result<(Arc<dyn Storage>, RelPath, bool)> {
-        let place = places.destination(&Location::Local(file), None).await?;
-        let inside = plan.local_base.as_ref().zip(place.local.as_ref()).and_then(|(base, file)| {
-            let rest = file.strip_prefix(base).ok()?;
-            RelPath::parse(rest.as_os_str().as_encoded_bytes()).ok()
-        });
+        let opened = storages.destination(&Location::Local(file), None).await?;
+        let inside =
+            plan.local_base.as_ref().zip(opened.local.as_ref()).and_then(|(base, file)| {
+                let rest = file.strip_prefix(base).ok()?;
+                RelPath::parse(rest.as_os_str().as_encoded_bytes()).ok()
+            });
         Ok(match inside {
             Some(rest) => (Arc::clone(&plan.destination), plan.base.join_path(&rest), true),
-            None => (place.storage, place.path, false),
+            None => (opened.storage, opened.path, false),
         })
     }
 

@@ -21,7 +21,7 @@ use haul_engine::digest::Digest;
 use haul_engine::{Backup, Job};
 use haul_storage::{Error, ErrorKind, Location, RelPath, Storage};
 
-use crate::backends::{Place, Places};
+use crate::backends::{OpenedPath, Storages};
 use crate::beside::Beside;
 use crate::exit::Stop;
 use crate::filter::Rules;
@@ -100,7 +100,7 @@ struct Source {
     wanted: Wanted,
     /// The location that names it: the preferred one or, if that has no name, the first that could be opened.
     location: Location,
-    place: Place,
+    opened: OpenedPath,
 }
 
 /// Sources that were opened, maybe for several destinations.
@@ -115,24 +115,24 @@ pub(crate) struct Sources {
 
 impl Sources {
     /// Opens the sources one by one.
-    pub(crate) async fn open(places: &Places<'_>, locations: &[Location]) -> Self {
-        let mut opened = Vec::new();
+    pub(crate) async fn open(storages: &Storages<'_>, locations: &[Location]) -> Self {
+        let mut sources = Vec::new();
         let mut failures = Vec::new();
         for location in locations {
-            match places.existing(location).await {
-                Ok(place) => {
+            match storages.existing(location).await {
+                Ok(opened) => {
                     let location = location.clone();
-                    opened.push(Source { wanted: location.clone().into(), location, place });
+                    sources.push(Source { wanted: location.clone().into(), location, opened });
                 }
                 Err(error) => failures.push(error),
             }
         }
-        Self { opened, total: locations.len(), failures }
+        Self { opened: sources, total: locations.len(), failures }
     }
 
     /// Opens the wanted files. With `beside` each must have the digest in a file next to it.
     async fn fetch(
-        places: &Places<'_>,
+        storages: &Storages<'_>,
         wanted: Vec<Wanted>,
         beside: bool,
         printer: &Printer,
@@ -141,7 +141,7 @@ impl Sources {
         let is_web = wanted.iter().flat_map(|one| &one.locations).all(Location::is_web);
         let known = Beside::default();
         let known = beside.then_some(&known);
-        let opening = wanted.into_iter().map(|one| Source::open(places, one, known, printer));
+        let opening = wanted.into_iter().map(|one| Source::open(storages, one, known, printer));
         let outcomes: Vec<_> =
             stream::iter(opening).buffered(if is_web { OPENING } else { 1 }).collect().await;
         let (mut opened, mut failures) = (Vec::new(), Vec::new());
@@ -156,12 +156,12 @@ impl Sources {
 
     /// Whether any opened source is not a directory.
     fn has_file(&self) -> bool {
-        self.opened.iter().any(|source| !source.place.is_directory)
+        self.opened.iter().any(|source| !source.opened.is_directory)
     }
 
     /// The storages of the opened sources, and their paths in these.
     pub(crate) fn paths(&self) -> Vec<(&dyn Storage, &RelPath)> {
-        self.opened.iter().map(|source| (&*source.place.storage, &source.place.path)).collect()
+        self.opened.iter().map(|source| (&*source.opened.storage, &source.opened.path)).collect()
     }
 
     /// Whether none could be opened.
@@ -172,15 +172,15 @@ impl Sources {
 
 impl Source {
     async fn open(
-        places: &Places<'_>,
+        storages: &Storages<'_>,
         mut wanted: Wanted,
         beside: Option<&Beside>,
         printer: &Printer,
     ) -> Result<Self, Error> {
-        let mut opened = places.existing_each(&wanted.locations, printer).await?;
-        let location = opened[0].0.clone();
+        let mut mirrors = storages.existing_each(&wanted.locations, printer).await?;
+        let location = mirrors[0].0.clone();
         let proves = wanted.expected.is_some() || beside.is_some();
-        if proves && opened[0].1.is_directory {
+        if proves && mirrors[0].1.is_directory {
             return Err(Error::new(ErrorKind::IsADirectory, "verify")
                 .at(&location)
                 .because("a digest is that of one file")
@@ -188,37 +188,38 @@ impl Source {
         }
         if let Some(beside) = beside.filter(|_| wanted.expected.is_none()) {
             // Never from a mirror: its operator would choose the digest.
-            let digest = beside.digest(places, &wanted.locations[0]).await?;
+            let digest = beside.digest(storages, &wanted.locations[0]).await?;
             wanted.expected = Some(digest);
         }
         if wanted.locations.len() == 1 {
-            let (location, place) = opened.swap_remove(0);
-            return Ok(Self { wanted, location, place });
+            let (location, opened) = mirrors.swap_remove(0);
+            return Ok(Self { wanted, location, opened });
         }
         let is_proven = wanted.expected.is_some();
         let preferred = wanted.locations[0].clone();
-        let place = places.mirrored(&preferred, opened, is_proven, printer);
-        let place = place.ok_or_else(|| Error::new(ErrorKind::NotFound, "open").at(&preferred))?;
+        let opened = storages.mirrored(&preferred, mirrors, is_proven, printer);
+        let opened =
+            opened.ok_or_else(|| Error::new(ErrorKind::NotFound, "open").at(&preferred))?;
         // A location with a query may have no name of its own.
         let location = if preferred.split_name().is_some() { preferred } else { location };
-        Ok(Self { wanted, location, place })
+        Ok(Self { wanted, location, opened })
     }
 }
 
 /// The plan of `haul cp`.
 pub(crate) async fn copy(
-    places: &Places<'_>,
+    storages: &Storages<'_>,
     sources: &[Location],
     destination: &Location,
     rules: &Rules,
 ) -> Result<Plan, Stop> {
-    copy_into(places, sources, destination, rules, None).await
+    copy_into(storages, sources, destination, rules, None).await
 }
 
 /// The plan of a copy of wanted files. `into`: DEST is a directory, as it is for a list. With `beside` each
 /// file must have the digest in a file next to it.
 pub(crate) async fn fetch(
-    places: &Places<'_>,
+    storages: &Storages<'_>,
     wanted: Vec<Wanted>,
     destination: &Location,
     rules: &Rules,
@@ -227,64 +228,64 @@ pub(crate) async fn fetch(
 ) -> Result<Plan, Stop> {
     let preferred = wanted.iter().filter_map(|one| one.locations.first());
     let name = if into { None } else { only_name(preferred) };
-    let target = places.destination(destination, name).await?;
-    let sources = Sources::fetch(places, wanted, beside, printer).await;
-    let plan = place(&sources, target, destination, rules, into.then_some(true))?;
+    let target = storages.destination(destination, name).await?;
+    let sources = Sources::fetch(storages, wanted, beside, printer).await;
+    let plan = assign(&sources, target, destination, rules, into.then_some(true))?;
     Ok(Plan { failures: sources.failures, ..plan })
 }
 
 /// The plan of `haul mv`: as with `mv`, a directory gets the name DEST if that does not exist. `into`: DEST is, or
 /// will be, a directory that contains the sources.
 pub(crate) async fn moving(
-    places: &Places<'_>,
+    storages: &Storages<'_>,
     sources: &[Location],
     destination: &Location,
     rules: &Rules,
     into: bool,
 ) -> Result<Plan, Stop> {
-    copy_into(places, sources, destination, rules, Some(into)).await
+    copy_into(storages, sources, destination, rules, Some(into)).await
 }
 
 async fn copy_into(
-    places: &Places<'_>,
+    storages: &Storages<'_>,
     sources: &[Location],
     destination: &Location,
     rules: &Rules,
     into: Option<bool>,
 ) -> Result<Plan, Stop> {
-    let target = places.destination(destination, only_name(sources.iter())).await?;
-    let sources = Sources::open(places, sources).await;
+    let target = storages.destination(destination, only_name(sources.iter())).await?;
+    let sources = Sources::open(storages, sources).await;
     if rules.list().is_some() && (sources.total > 1 || sources.has_file()) {
         return Err(Stop::Usage(
             "--files-from lists paths below one SOURCE, which is a directory".to_owned(),
         ));
     }
-    let plan = place(&sources, target, destination, rules, into)?;
+    let plan = assign(&sources, target, destination, rules, into)?;
     Ok(Plan { failures: sources.failures, ..plan })
 }
 
 /// The plan of a copy of sources that are open already. It has no failures.
 pub(crate) async fn copy_opened(
-    places: &Places<'_>,
+    storages: &Storages<'_>,
     sources: &Sources,
     destination: &Location,
     rules: &Rules,
 ) -> Result<Plan, Stop> {
-    let target = places
+    let target = storages
         .destination(destination, only_name(sources.opened.iter().map(|source| &source.location)))
         .await?;
-    place(sources, target, destination, rules, None)
+    assign(sources, target, destination, rules, None)
 }
 
 /// Assigns each source its destination.
-fn place(
+fn assign(
     sources: &Sources,
-    target: Place,
+    target: OpenedPath,
     destination: &Location,
     rules: &Rules,
     into: Option<bool>,
 ) -> Result<Plan, Stop> {
-    let any_directory = sources.opened.iter().any(|source| source.place.is_directory);
+    let any_directory = sources.opened.iter().any(|source| source.opened.is_directory);
     let into = into.unwrap_or_else(|| {
         sources.total > 1
             || any_directory
@@ -297,10 +298,10 @@ fn place(
 
     let mut jobs = Vec::new();
     let mut taken = HashSet::new();
-    for Source { wanted, location, place } in &sources.opened {
+    for Source { wanted, location, opened } in &sources.opened {
         // As with rsync, listed paths are copied with their parents below SOURCE, but without its own name.
-        let name = if rules.list().is_some() { b"" } else { own_name(location, place) };
-        if !name.is_empty() && !rules.includes(name, place.is_directory) {
+        let name = if rules.list().is_some() { b"" } else { own_name(location, opened) };
+        if !name.is_empty() && !rules.includes(name, opened.is_directory) {
             continue;
         }
         let destination_path = if let Some(name) = &wanted.name {
@@ -320,27 +321,27 @@ fn place(
                 target.storage.location().display(&destination_path)
             )));
         }
-        jobs.push(job(place.clone(), &target, destination_path, wanted.expected));
+        jobs.push(job(opened.clone(), &target, destination_path, wanted.expected));
     }
     Ok(finish(jobs, target, into, Vec::new()))
 }
 
 /// The plan of `haul sync`: a slash at the end of SOURCE makes no difference.
 pub(crate) async fn sync(
-    places: &Places<'_>,
+    storages: &Storages<'_>,
     source: &Location,
     destination: &Location,
 ) -> Result<Plan, Stop> {
-    let place = places.existing(source).await?;
-    if !place.is_directory {
+    let opened = storages.existing(source).await?;
+    if !opened.is_directory {
         return Err(Stop::Usage(format!("{source}: not a directory; use haul cp for a file")));
     }
-    let target = places.destination(destination, None).await?;
+    let target = storages.destination(destination, None).await?;
     if target.exists && !target.is_directory {
         return Err(Error::new(ErrorKind::NotADirectory, "sync into").at(destination).into());
     }
     let path = target.path.clone();
-    let jobs = vec![job(place, &target, path, None)];
+    let jobs = vec![job(opened, &target, path, None)];
     Ok(finish(jobs, target, true, Vec::new()))
 }
 
@@ -351,19 +352,24 @@ fn only_name<'a>(mut sources: impl Iterator<Item = &'a Location>) -> Option<&'a 
 }
 
 /// The name of a source at DEST; empty if only its content is copied.
-fn own_name<'a>(location: &'a Location, place: &'a Place) -> &'a [u8] {
+fn own_name<'a>(location: &'a Location, opened: &'a OpenedPath) -> &'a [u8] {
     // `DIR/.` is DIR to the file system, but its content to a user.
     let content = location.has_trailing_slash() || location.path_bytes().ends_with(b"/.");
-    if place.is_directory && content {
+    if opened.is_directory && content {
         return b"";
     }
     // The response to a query has the name that the server gives it.
     let is_query = matches!(location, Location::Remote { query: Some(_), .. });
     let name = location.base_name();
-    if !place.is_directory && (is_query || name.is_empty()) { place.path.name() } else { name }
+    if !opened.is_directory && (is_query || name.is_empty()) { opened.path.name() } else { name }
 }
 
-fn job(source: Place, target: &Place, destination_path: RelPath, expected: Option<Digest>) -> Job {
+fn job(
+    source: OpenedPath,
+    target: &OpenedPath,
+    destination_path: RelPath,
+    expected: Option<Digest>,
+) -> Job {
     Job {
         source: source.storage,
         source_path: source.path,
@@ -373,7 +379,7 @@ fn job(source: Place, target: &Place, destination_path: RelPath, expected: Optio
     }
 }
 
-fn finish(jobs: Vec<Job>, target: Place, into: bool, failures: Vec<Error>) -> Plan {
+fn finish(jobs: Vec<Job>, target: OpenedPath, into: bool, failures: Vec<Error>) -> Plan {
     let (base, local_base) = if into {
         (target.path, target.local)
     } else {

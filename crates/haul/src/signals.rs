@@ -31,10 +31,10 @@ impl Signals {
     /// handlers cannot be installed, the first signal ends the program at once.
     pub(crate) fn listen(printer: &Printer, message: &'static str) -> Self {
         let signals = Self::default();
-        let (heard, printer) = (signals.clone(), printer.clone());
+        let (handler, printer) = (signals.clone(), printer.clone());
         let (listening, is_listening) = channel();
         let thread = thread::Builder::new().name("signals".to_owned());
-        drop(thread.spawn(move || heard.hear(&printer, message, &listening)));
+        drop(thread.spawn(move || handler.handle(&printer, message, &listening)));
         // An error means that signals cannot be handled.
         let _ = is_listening.recv();
         signals
@@ -51,7 +51,7 @@ impl Signals {
         [Exit::Interrupted, Exit::Terminated].into_iter().find(|exit| exit.status() == status)
     }
 
-    fn hear(&self, printer: &Printer, message: &'static str, listening: &Sender<()>) {
+    fn handle(&self, printer: &Printer, message: &'static str, listening: &Sender<()>) {
         let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_io().build() else {
             return;
         };

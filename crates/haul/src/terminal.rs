@@ -16,7 +16,7 @@ use tokio::task::spawn_blocking;
 static OPEN_PROMPT: Mutex<()> = Mutex::const_new(());
 
 /// Whether a prompt is open.
-pub(crate) fn is_asking() -> bool {
+pub(crate) fn is_prompting() -> bool {
     OPEN_PROMPT.try_lock().is_err()
 }
 

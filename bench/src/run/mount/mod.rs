@@ -17,7 +17,7 @@ use rustix::process::Signal;
 use view::View;
 use walk::Walker;
 
-use super::job::{Job, Measured, last_words};
+use super::job::{Job, Measured, last_error_lines};
 use super::stage::Stage;
 use crate::data::Dataset;
 use crate::mounts::mounts_in;
@@ -47,7 +47,7 @@ pub(super) fn look(
     let deadline = start + limit;
     let seen = wait_for(&job, &point, deadline)?.then(|| start.elapsed());
     let seen = match seen {
-        None => Err(format!("it did not mount: {}", last_words(home))),
+        None => Err(format!("it did not mount: {}", last_error_lines(home))),
         Some(ready) => visit.by(deadline).map(|view| View { ready, ..view }),
     };
     if mounts_in(&point)?.contains(&point) {

@@ -94,7 +94,7 @@ impl Chain {
     }
 
     /// Aborts: drops all waiting blocks, and the thread that hashes stops after its current block.
-    pub(super) fn give_up(&self) {
+    pub(super) fn abort(&self) {
         let mut state = self.lock();
         state.is_aborted = true;
         state.waiting.clear();

@@ -136,7 +136,7 @@ impl FileHasher {
 impl Drop for FileHasher {
     fn drop(&mut self) {
         if let State::Sha256(chain) = &self.state {
-            chain.give_up();
+            chain.abort();
         }
     }
 }

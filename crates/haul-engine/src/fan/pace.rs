@@ -38,7 +38,7 @@ pub struct Pace {
 
 impl Pace {
     /// The host received bytes from the store.
-    pub fn given(&mut self, bytes: u64, now: Duration) {
+    pub fn received(&mut self, bytes: u64, now: Duration) {
         self.bytes = self.lately(now) + bytes as f64;
         self.at = now;
     }
@@ -136,7 +136,7 @@ mod tests {
         let pace = |bytes_per_ms: u64, end_ms: u64| {
             let mut pace = Pace::default();
             for ms in 0..end_ms {
-                pace.given(bytes_per_ms, Duration::from_millis(ms));
+                pace.received(bytes_per_ms, Duration::from_millis(ms));
             }
             pace
         };

@@ -134,7 +134,7 @@ impl Reading {
                     Pulled::Block(at, block) => {
                         let Some(block) = self.own_part(at, block) else { continue };
                         let range = Range::new(self.rest.start(), block.len() as u64);
-                        self.opened.store().gave(id, seat, range);
+                        self.opened.store().received(id, seat, range);
                         block
                     }
                 },

@@ -88,9 +88,9 @@ impl Seats {
     }
 
     /// Records that the host on `seat` received `bytes` of a file.
-    pub fn gave(&mut self, seat: usize, bytes: u64, now: Duration) {
+    pub fn received(&mut self, seat: usize, bytes: u64, now: Duration) {
         if let Some(Some(host)) = self.hosts.get_mut(seat) {
-            host.pace.given(bytes, now);
+            host.pace.received(bytes, now);
         }
     }
 

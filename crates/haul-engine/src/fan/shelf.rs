@@ -29,7 +29,7 @@ pub struct Shelf {
     pieces: BTreeMap<u64, Piece>,
     reads: Vec<ReadInProgress>,
     /// The ranges that each host has received.
-    given: HashMap<usize, RangeSet>,
+    received: HashMap<usize, RangeSet>,
     /// How often each host has the file open.
     open: HashMap<usize, usize>,
     /// The hosts that have closed the file after they received bytes of it: they need nothing of it any more.
@@ -96,7 +96,7 @@ impl Shelf {
         if self.closed.contains(seat) {
             // The host starts again.
             self.closed.remove(seat);
-            self.given.remove(&seat);
+            self.received.remove(&seat);
         }
     }
 
@@ -111,7 +111,7 @@ impl Shelf {
         self.open.remove(&seat);
         // A host that received nothing only looked for holes, to know how much space a copy takes, or could not create
         // its copy: it opens the file again.
-        if self.given.contains_key(&seat) {
+        if self.received.contains_key(&seat) {
             self.closed.insert(seat);
         }
         self.sweep(taken)
@@ -120,7 +120,7 @@ impl Shelf {
     /// A host has left the fan-out. Returns pieces as [`closed`](Self::closed) does.
     pub fn left(&mut self, seat: usize, taken: SeatSet) -> Vec<Evicted> {
         self.open.remove(&seat);
-        self.given.remove(&seat);
+        self.received.remove(&seat);
         self.closed.remove(seat);
         self.sweep(taken)
     }
@@ -223,8 +223,8 @@ impl Shelf {
 
     /// A host has received `range`, which lies in one piece. Removes and returns the piece if no host in `taken` needs
     /// it any more.
-    pub fn gave(&mut self, seat: usize, range: Range, taken: SeatSet) -> Option<Evicted> {
-        self.given.entry(seat).or_default().insert(range);
+    pub fn received(&mut self, seat: usize, range: Range, taken: SeatSet) -> Option<Evicted> {
+        self.received.entry(seat).or_default().insert(range);
         let (&start, _) = self.pieces.range(..=range.start()).next_back()?;
         self.needed_by(start, taken).is_empty().then(|| self.take(start)).flatten()
     }
@@ -238,8 +238,8 @@ impl Shelf {
     /// The hosts that have received a range, or do not need it any more.
     pub fn had_by(&self, range: Range) -> SeatSet {
         let mut had = self.closed;
-        for (seat, given) in &self.given {
-            if !had.contains(*seat) && given.gaps(range).is_empty() {
+        for (seat, received) in &self.received {
+            if !had.contains(*seat) && received.gaps(range).is_empty() {
                 had.insert(*seat);
             }
         }

@@ -136,7 +136,7 @@ impl Store {
     }
 
     /// Looks up a small file.
-    pub fn ask_whole(&self, key: &Key, seat: usize) -> Lookup<Whole> {
+    pub fn look_up_whole(&self, key: &Key, seat: usize) -> Lookup<Whole> {
         let mut state = self.lock();
         let lookup = state.wholes.look_up(key, seat);
         if matches!(lookup, Lookup::Ready(_)) && state.is_spent(state.wholes.get(key)) {
@@ -166,7 +166,7 @@ impl Store {
     }
 
     /// Looks up a listing.
-    pub fn ask_listing(&self, key: &Key, seat: usize) -> Lookup<Listing> {
+    pub fn look_up_listing(&self, key: &Key, seat: usize) -> Lookup<Listing> {
         let mut state = self.lock();
         let lookup = state.listings.look_up(key, seat);
         if matches!(lookup, Lookup::Ready(_)) && state.is_spent(state.listings.get(key)) {
@@ -196,7 +196,7 @@ impl Store {
     }
 
     /// Looks up an open file; if it is cached, it counts as opened by this host.
-    pub fn ask_file(&self, key: &Key, seat: usize) -> Lookup<Arc<OpenFile>> {
+    pub fn look_up_file(&self, key: &Key, seat: usize) -> Lookup<Arc<OpenFile>> {
         let mut state = self.lock();
         let lookup = state.files.look_up(key, seat);
         if let Lookup::Ready(file) = &lookup
@@ -330,7 +330,7 @@ impl Store {
     }
 
     /// A host received `range` from a read, not from the cache.
-    pub fn gave(&self, id: u64, seat: usize, range: Range) {
+    pub fn received(&self, id: u64, seat: usize, range: Range) {
         let now = self.now();
         if self.lock().record_received(id, seat, range, now) {
             self.spent.notify_waiters();
@@ -461,10 +461,10 @@ impl State {
     /// Records that a host received a range; returns whether a piece was dropped because all hosts have
     /// received it.
     fn record_received(&mut self, id: u64, seat: usize, range: Range, now: Duration) -> bool {
-        self.seats.gave(seat, range.len(), now);
+        self.seats.received(seat, range.len(), now);
         let taken = self.seats.taken();
         let Some(shelf) = self.shelves.get_mut(&id) else { return false };
-        let spent = shelf.gave(seat, range, taken);
+        let spent = shelf.received(seat, range, taken);
         self.free(spent.as_slice());
         spent.is_some()
     }

@@ -202,7 +202,7 @@ impl ReadOnly for View {
     async fn list(&self, path: &RelPath) -> Result<EntryStream> {
         let key = self.key(path);
         loop {
-            match self.store().ask_listing(&key, self.seat.number()) {
+            match self.store().look_up_listing(&key, self.seat.number()) {
                 Lookup::Ready(Some(batches)) => return Ok(replay(batches)),
                 Lookup::Ready(None) => return self.storage().list(path).await,
                 Lookup::Wait(other) => drop(other.lock().await),
@@ -225,7 +225,7 @@ impl ReadOnly for View {
     async fn open(&self, path: &RelPath) -> Result<Arc<dyn ReadAt>> {
         let key = self.key(path);
         let file = loop {
-            match self.store().ask_file(&key, self.seat.number()) {
+            match self.store().look_up_file(&key, self.seat.number()) {
                 Lookup::Ready(file) => break file,
                 Lookup::Wait(other) => drop(other.lock().await),
                 Lookup::Load(others) => {
@@ -248,7 +248,7 @@ impl ReadOnly for View {
     async fn read_whole(&self, path: &RelPath, limit: u64) -> Result<Whole> {
         let key = self.key(path);
         loop {
-            match self.store().ask_whole(&key, self.seat.number()) {
+            match self.store().look_up_whole(&key, self.seat.number()) {
                 Lookup::Ready(whole) if whole.bytes.len() as u64 <= limit => return Ok(whole),
                 Lookup::Ready(_) => return self.storage().read_whole(path, limit).await,
                 Lookup::Wait(other) => drop(other.lock().await),
@@ -268,7 +268,7 @@ impl ReadOnly for View {
         let mut making = Vec::new();
         for (index, path) in paths.iter().enumerate() {
             let key = self.key(path);
-            outcomes.push(match self.store().ask_whole(&key, self.seat.number()) {
+            outcomes.push(match self.store().look_up_whole(&key, self.seat.number()) {
                 Lookup::Ready(whole) if whole.bytes.len() as u64 <= limit => Some(Ok(whole)),
                 Lookup::Load(others) => {
                     making.push((index, self.promise(Wanted::Whole, &key, others)));

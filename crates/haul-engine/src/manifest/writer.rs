@@ -59,7 +59,7 @@ pub struct Finished {
     /// Files that it lists.
     pub files: u64,
     /// Of these, the ones that the existing manifest listed and this run did not touch.
-    pub kept: u64,
+    pub unchanged: u64,
     /// Its length in bytes.
     pub bytes: u64,
 }
@@ -306,7 +306,7 @@ impl Merged {
             if gone || self.own_name.as_ref() == Some(&name) {
                 continue;
             }
-            self.finished.kept += u64::from(!is_new);
+            self.finished.unchanged += u64::from(!is_new);
             return Ok(Some((name, value)));
         }
     }

@@ -75,7 +75,7 @@ impl Choice {
     }
 
     /// Makes a dropped mirror usable again, with nothing known of its rate and failures.
-    pub fn take_back(&mut self, mirror: usize) {
+    pub fn restore(&mut self, mirror: usize) {
         let in_flight = self.mirrors[mirror].in_flight;
         self.mirrors[mirror] = Known { in_flight, ..Known::default() };
     }

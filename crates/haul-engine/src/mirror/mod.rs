@@ -25,9 +25,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use haul_storage::{
-    Capabilities, Digest, DigestKind, Entry, EntryStream, Error, ErrorKind, Identity, KeptTimes,
-    LinkStatus, Location, Medium, Metadata, ReadAt, ReadOnly, RelPath, Result, Retry, Space,
-    Storage, StorageExt, UNKNOWN_SIZE, Whole,
+    Capabilities, Digest, DigestKind, Entry, EntryStream, Error, ErrorKind, Identity, LinkStatus,
+    Location, Medium, Metadata, ReadAt, ReadOnly, RelPath, Result, Retry, Space, Storage,
+    StorageExt, StoredTimes, UNKNOWN_SIZE, Whole,
 };
 
 use self::choice::Failed;
@@ -130,7 +130,7 @@ impl MirrorStorage {
             |mirror: &usize| !trial.refuted.contains(mirror) && !trial.failing.contains(mirror);
         trial.alone = (0..self.mirrors.len()).find(is_left);
         if let Some(mirror) = trial.alone {
-            self.shared.choice().take_back(mirror);
+            self.shared.choice().restore(mirror);
         }
         trial.alone.is_some()
     }
@@ -200,7 +200,7 @@ impl MirrorStorage {
     }
 
     fn step_ns(&self, mirror: usize) -> u64 {
-        self.mirrors[mirror].storage.capabilities().kept_times.step_ns
+        self.mirrors[mirror].storage.capabilities().stored_times.step_ns
     }
 
     fn check(&self, path: &RelPath, operation: &'static str) -> Result<()> {
@@ -224,11 +224,11 @@ impl MirrorStorage {
 fn capabilities(mirrors: &[Mirror]) -> Capabilities {
     let all = || mirrors.iter().map(|mirror| mirror.storage.capabilities());
     let is_link = all().any(|can| can.medium == Medium::Link);
-    let kept_times = all().map(|can| can.kept_times).max_by_key(|kept| kept.step_ns);
+    let stored_times = all().map(|can| can.stored_times).max_by_key(|times| times.step_ns);
     let medium = if is_link { Medium::Link } else { Medium::Disk };
     Capabilities::least(medium).with(|can| {
         can.ranged_reads = all().any(|can| can.ranged_reads);
-        can.kept_times = kept_times.unwrap_or(KeptTimes::in_steps_of(1));
+        can.stored_times = stored_times.unwrap_or(StoredTimes::in_steps_of(1));
         can.long_reads = all().any(|can| can.long_reads);
         can.pipelined_reads = all().all(|can| can.pipelined_reads);
         can.bounded_reads = all().all(|can| can.bounded_reads);
@@ -247,15 +247,15 @@ fn difference(first: &Identity, other: &Identity, step_ns: Option<u64>) -> Optio
         return Some(format!("it has {} bytes, but {} bytes", other.size, first.size));
     }
     let step_ns = step_ns?;
-    let (here, there) = other.modified.zip(first.modified)?;
+    let (other_time, first_time) = other.modified.zip(first.modified)?;
     let is_strong = |tag: &String| !tag.starts_with("W/");
     let strong = first.tag.as_ref().filter(|tag| is_strong(tag));
     let same_tag = strong.is_some_and(|tag| Some(tag) == other.tag.as_ref());
-    if here.rounded_down(step_ns) == there.rounded_down(step_ns) || same_tag {
+    if other_time.rounded_down(step_ns) == first_time.rounded_down(step_ns) || same_tag {
         return None;
     }
     let at = |time: haul_storage::Timestamp| format!("{} ({})", time.date(), time.seconds);
-    Some(format!("it was modified {}, but {}", at(here), at(there)))
+    Some(format!("it was modified {}, but {}", at(other_time), at(first_time)))
 }
 
 #[async_trait]
@@ -339,14 +339,14 @@ impl ReadOnly for MirrorStorage {
                     let passes = may_pass(&error);
                     let list = if passes { &mut trial.failing } else { &mut trial.refuted };
                     list.push(alone);
-                    let goes_on = self.try_next(&mut trial);
-                    if !goes_on && !self.try_again(&mut trial) {
+                    let has_next = self.try_next(&mut trial);
+                    if !has_next && !self.try_again(&mut trial) {
                         return Err(error);
                     }
                     if !passes {
                         self.shared.warn(&self.mirrors[alone], &error.cause());
                     }
-                    if !goes_on {
+                    if !has_next {
                         // The caller pauses, then tries those again that had transient failures.
                         return Err(error.with_retry(Retry::Later));
                     }

@@ -19,7 +19,7 @@ use super::folded::{FoldedNames, fold};
 use super::mount::is_mount;
 use crate::Job;
 use crate::context::Context;
-use crate::room::{Need, There, part_bytes, stored};
+use crate::room::{DestinationState, Need, part_bytes, stored};
 
 /// The count starts this long after the plan has begun, unless the plan is complete by then.
 const START_DELAY: Duration = Duration::from_millis(1500);
@@ -278,8 +278,8 @@ async fn need(context: &Context, job: &Job, entry: &Entry, listed: &Listed) -> O
     {
         return Some(Need::default());
     }
-    let there = There { existing, part_bytes, block: context.room.block() };
-    Need::of(&context.settings, entry, stored(&context.settings, job, entry).await, there)
+    let state = DestinationState { existing, part_bytes, block: context.room.block() };
+    Need::of(&context.settings, entry, stored(&context.settings, job, entry).await, state)
 }
 
 #[cfg(test)]

@@ -15,8 +15,8 @@ use icu_normalizer::DecomposingNormalizerBorrowed;
 pub fn fold(name: &[u8]) -> Vec<u8> {
     let mut folded = if name.is_ascii() { name.to_ascii_lowercase() } else { fold_text(name) };
     // Last, because ignored characters may follow the dots and spaces.
-    let kept = folded.iter().rposition(|byte| !matches!(byte, b'.' | b' '));
-    folded.truncate(kept.map_or(0, |last| last + 1));
+    let last = folded.iter().rposition(|byte| !matches!(byte, b'.' | b' '));
+    folded.truncate(last.map_or(0, |last| last + 1));
     folded
 }
 

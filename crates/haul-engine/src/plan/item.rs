@@ -10,7 +10,7 @@ use crate::job::NumberedJob;
 
 /// What exists at an item's destination.
 #[derive(Debug, Clone)]
-pub enum There {
+pub enum Existing {
     /// Not known yet.
     Unknown,
     /// Nothing: it was looked up, or this run has created its directory.
@@ -21,7 +21,7 @@ pub enum There {
 
 /// The result of a batched stat. Errors other than "not found" leave it unknown: the later stat of this path alone
 /// reports them.
-impl From<Result<Entry>> for There {
+impl From<Result<Entry>> for Existing {
     fn from(outcome: Result<Entry>) -> Self {
         match outcome {
             Ok(entry) => Self::Found(Box::new(entry)),
@@ -31,7 +31,7 @@ impl From<Result<Entry>> for There {
     }
 }
 
-impl There {
+impl Existing {
     /// The initial value for an entry of a directory; `is_fresh` if this run has created the directory.
     pub fn in_directory(is_fresh: bool) -> Self {
         if is_fresh { Self::Nothing } else { Self::Unknown }
@@ -53,7 +53,7 @@ pub struct Item {
     /// Its path in the destination.
     pub destination: RelPath,
     /// What exists at that path.
-    pub there: There,
+    pub existing: Existing,
     /// Keeps the destination directory from being finished.
     pub directory: Option<Arc<Directory>>,
     /// Held until the item is done; `Context::planned_done` waits for that.

@@ -27,7 +27,7 @@ pub use count::count;
 pub use delete::delete_extra;
 pub use directory::{Finish, finish_directories};
 pub use folded::fold;
-pub use item::{Item, There};
+pub use item::{Existing, Item};
 pub use removal::remove;
 
 use crate::Job;
@@ -88,7 +88,7 @@ async fn plan_job(
             job: Arc::clone(job),
             source: entry,
             destination: destination_path.clone(),
-            there: There::Unknown,
+            existing: Existing::Unknown,
             directory: None,
             ticket: context.ticket(),
         };
@@ -114,10 +114,10 @@ async fn refuse_twin(context: &Context, job: &NumberedJob) -> Result<()> {
     context.planned_done().await;
     let Job { destination, destination_path: path, .. } = &job.job;
     let directory = path.parent().unwrap_or_default();
-    let Some(there) = destination.find(path).await? else { return Ok(()) };
+    let Some(existing) = destination.find(path).await? else { return Ok(()) };
     let listed = twins::listed_like(&**destination, &directory, &[path]).await?;
     let listed = listed.into_values().next().unwrap_or_default();
-    match twins::collision(&**destination, &there, &siblings, &listed).await? {
+    match twins::collision(&**destination, &existing, &siblings, &listed).await? {
         Some(sibling) => Err(twins::refusal(job, path, sibling)),
         None => Ok(()),
     }
@@ -193,13 +193,13 @@ fn refuse_into_itself(context: &Context, job: &NumberedJob, entry: &Entry) -> Re
         return refuse("inside the source");
     }
     let removes = || {
-        let way = &source[destination.len() + 1..];
-        let ends = (0..way.len()).filter(|at| way[*at] == b'/').chain([way.len()]);
+        let relative = &source[destination.len() + 1..];
+        let ends = (0..relative.len()).filter(|at| relative[*at] == b'/').chain([relative.len()]);
         // Excluded directories are not removed, nor what is in them.
-        ends.into_iter().all(|end| context.settings.filter.takes(&way[..end], true))
+        ends.into_iter().all(|end| context.settings.filter.takes(&relative[..end], true))
     };
-    let is_around = context.settings.delete && is_inside(&source, &destination);
-    if entry.kind == EntryKind::Directory && is_around && removes() {
+    let may_remove_source = context.settings.delete && is_inside(&source, &destination);
+    if entry.kind == EntryKind::Directory && may_remove_source && removes() {
         return refuse("a parent of the source, which --delete would remove");
     }
     Ok(())

@@ -8,7 +8,7 @@ use haul_storage::{Entry, Error, ErrorKind, Metadata, RelPath, Result};
 use super::mount::is_mount;
 use crate::context::Context;
 use crate::job::NumberedJob;
-use crate::transfer::{is_backup, take_away};
+use crate::transfer::{is_backup, move_to_backup};
 use crate::{Action, FileEvent};
 
 /// Permission bits that a directory's owner needs to change its entries.
@@ -16,7 +16,7 @@ const OWNER_WRITES: u32 = 0o300;
 
 /// The device of the directory that contains an entry of the destination. `None` without `one_file_system`, or if it
 /// is unknown.
-async fn device_around(context: &Context, job: &NumberedJob, entry: &Entry) -> Result<Option<u64>> {
+async fn parent_device(context: &Context, job: &NumberedJob, entry: &Entry) -> Result<Option<u64>> {
     if !context.settings.one_file_system {
         return Ok(None);
     }
@@ -92,8 +92,8 @@ enum Removed {
     NotEmpty,
 }
 
-/// Why the removal of a directory leaves out an entry of it. `device` is that of [`device_around`].
-fn why_kept(
+/// Why the removal of a directory leaves out an entry of it. `device` is that of [`parent_device`].
+fn why_stays(
     context: &Context,
     job: &NumberedJob,
     device: Option<u64>,
@@ -140,7 +140,7 @@ async fn remove_pending(
 ) -> Result<Option<Stays>> {
     let destination = &job.job.destination;
     let dry_run = context.settings.dry_run;
-    let device = device_around(context, job, entry).await?;
+    let device = parent_device(context, job, entry).await?;
     if is_mount(device, entry) {
         return Ok(Some(Stays::Mounted));
     }
@@ -159,7 +159,7 @@ async fn remove_pending(
             let mut listing = destination.list(&path).await?;
             while let Some(batch) = listing.next().await {
                 for below in batch? {
-                    match why_kept(context, job, device, &below) {
+                    match why_stays(context, job, device, &below) {
                         Some(why) => staying.note(path.clone(), why),
                         None => pending.push((below, None)),
                     }
@@ -212,7 +212,7 @@ async fn remove_one(
 ) -> Result<Removed> {
     let destination = &job.job.destination;
     let removed = async {
-        if !entry.is_dir() && take_away(context, job, &entry.path).await? {
+        if !entry.is_dir() && move_to_backup(context, job, &entry.path).await? {
             return Ok(());
         }
         destination.remove(&entry.path).await

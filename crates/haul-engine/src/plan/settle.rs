@@ -80,7 +80,7 @@ impl Group {
     }
 
     /// Drops the remaining twins after an error of the directory, and returns an error for each.
-    pub fn give_up(&mut self, job: &NumberedJob) -> Vec<Error> {
+    pub fn abandon(&mut self, job: &NumberedJob) -> Vec<Error> {
         let error = |twin: Twin| {
             let cause = "the destination may not distinguish its name from others; not copied";
             let name = job.destination_name(&twin.destination);

@@ -18,13 +18,13 @@ use tokio::sync::{Notify, mpsc};
 use super::delete::replace_with_directory;
 use super::directory::{Directory, Finish};
 use super::folded::{FoldedNames, fold};
-use super::item::{Item, There};
+use super::item::{Existing, Item};
 use super::mount::is_mount;
 use super::removal::writable;
 use super::settle::{Group, Twin};
 use crate::context::Context;
 use crate::job::NumberedJob;
-use crate::kept_times::remove_left_over;
+use crate::stored_times::remove_left_over;
 
 /// Maximum of pending directories. Beyond it, listings pause.
 const MAX_PENDING: usize = 4096;
@@ -54,7 +54,7 @@ struct Visit {
     source: Entry,
     destination: RelPath,
     /// What exists at that path.
-    there: There,
+    existing: Existing,
     parent: Option<Arc<Directory>>,
     /// Its directory at the destination, if that is ready already.
     entered: Option<Entered>,
@@ -126,7 +126,7 @@ pub async fn walk(
     let visit = Visit {
         source: root,
         destination: job.job.destination_path.clone(),
-        there: There::Unknown,
+        existing: Existing::Unknown,
         parent: None,
         entered: None,
         on_volume: true,
@@ -194,7 +194,7 @@ impl Walk<'_> {
         if storage.capabilities().medium != Medium::Disk {
             return;
         }
-        let is_unknown = |visit: &Visit| matches!(visit.there, There::Unknown);
+        let is_unknown = |visit: &Visit| matches!(visit.existing, Existing::Unknown);
         let paths: Vec<RelPath> = {
             let pending = lock(&self.pending);
             if pending.last().is_none_or(|next| !is_unknown(next)) {
@@ -211,7 +211,7 @@ impl Walk<'_> {
             if let Some(outcome) = found.remove(&visit.destination)
                 && is_unknown(visit)
             {
-                visit.there = There::from(outcome);
+                visit.existing = Existing::from(outcome);
             }
         }
     }
@@ -247,12 +247,12 @@ impl Walk<'_> {
     }
 
     async fn visit(&self, visit: Visit) -> Result<()> {
-        let Visit { source, destination, there, parent, entered, on_volume } = visit;
+        let Visit { source, destination, existing, parent, entered, on_volume } = visit;
         let source_path = source.path.clone();
         let is_mount = is_mount(self.device, &source);
         let entered = match entered {
             Some(entered) => Ok(Some(entered)),
-            None => self.enter(&destination, there, source.mode).await,
+            None => self.enter(&destination, existing, source.mode).await,
         };
         lock(&self.entering).remove(&destination);
         self.entered.notify_waiters();
@@ -279,7 +279,7 @@ impl Walk<'_> {
         }
         let (on_volume, names) = match fresh {
             true => (on_volume, None),
-            false if is_root => self.names_there(&destination).await,
+            false if is_root => self.existing_names(&destination).await,
             false => (false, None),
         };
         let target =
@@ -323,7 +323,7 @@ impl Walk<'_> {
 
     /// Whether the destination of a job, which existed before, is on the file system whose free space was
     /// measured, and the folded names in it. Not looked up on servers: the count lists the directory later.
-    async fn names_there(&self, destination: &RelPath) -> (bool, Option<HashSet<Vec<u8>>>) {
+    async fn existing_names(&self, destination: &RelPath) -> (bool, Option<HashSet<Vec<u8>>>) {
         let storage = &self.job.job.destination;
         let room = &self.context.room;
         if storage.capabilities().medium != Medium::Disk
@@ -351,7 +351,7 @@ impl Walk<'_> {
     async fn enter(
         &self,
         destination: &RelPath,
-        there: There,
+        existing: Existing,
         mode: Option<u32>,
     ) -> Result<Option<Entered>> {
         let storage = &self.job.job.destination;
@@ -362,11 +362,11 @@ impl Walk<'_> {
         let made = |fresh| Entered { fresh, restore: None };
         let settings = &self.context.settings;
         let makes_none = settings.existing_only || settings.dry_run;
-        let found = match there {
-            There::Found(entry) => Some(*entry),
-            There::Nothing if makes_none => None,
-            There::Unknown if makes_none => storage.find(destination).await?,
-            There::Nothing | There::Unknown => {
+        let found = match existing {
+            Existing::Found(entry) => Some(*entry),
+            Existing::Nothing if makes_none => None,
+            Existing::Unknown if makes_none => storage.find(destination).await?,
+            Existing::Nothing | Existing::Unknown => {
                 match storage.create_dir_as(destination, private).await {
                     Ok(()) => {
                         self.context.tally.directory();
@@ -385,7 +385,7 @@ impl Walk<'_> {
             Some(entry) if entry.is_dir() => Ok(Some(self.open_up(&entry).await)),
             Some(entry) if settings.delete && !settings.existing_only => {
                 // Removing it frees space, so the need is unknown.
-                self.context.room.give_up();
+                self.context.room.stop_comparing();
                 let fresh = replace_with_directory(self.context, self.job, &entry, private).await?;
                 Ok(Some(made(fresh)))
             }
@@ -475,9 +475,9 @@ impl Walk<'_> {
                 );
                 return true;
             }
-            let (parent, there) = (Some(Arc::clone(directory)), There::in_directory(fresh));
+            let (parent, existing) = (Some(Arc::clone(directory)), Existing::in_directory(fresh));
             let (entered, on_volume) = (None, is_new);
-            let visit = Visit { source: entry, destination, there, parent, entered, on_volume };
+            let visit = Visit { source: entry, destination, existing, parent, entered, on_volume };
             lock(&self.pending).push(visit);
             return true;
         }
@@ -498,7 +498,7 @@ impl Walk<'_> {
             job: Arc::clone(self.job),
             source: entry,
             destination,
-            there: There::in_directory(fresh),
+            existing: Existing::in_directory(fresh),
             directory: Some(Arc::clone(directory)),
             ticket: context.ticket(),
         };
@@ -525,7 +525,7 @@ impl Walk<'_> {
                 if let Err(error) = self.settle_directory(group).await {
                     self.context.note_failed_listing();
                     self.context.tally.fail(error.at(self.job.destination_name(&group.directory)));
-                    let left = group.give_up(self.job);
+                    let left = group.abandon(self.job);
                     left.into_iter().for_each(|error| self.context.tally.fail(error));
                 }
             }
@@ -561,8 +561,8 @@ impl Walk<'_> {
             pending.extract_if(.., is_new).collect()
         };
         for mut visit in waiting {
-            let there = std::mem::replace(&mut visit.there, There::Unknown);
-            match self.enter(&visit.destination, there, visit.source.mode).await {
+            let existing = std::mem::replace(&mut visit.existing, Existing::Unknown);
+            match self.enter(&visit.destination, existing, visit.source.mode).await {
                 Ok(None) => {}
                 Ok(entered) => {
                     visit.entered = entered;

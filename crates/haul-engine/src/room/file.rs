@@ -10,7 +10,7 @@ const DATA_RANGES: usize = 4096;
 
 /// The destination of a file, as far as it is known.
 #[derive(Debug, Clone, Copy)]
-pub struct There<'a> {
+pub struct DestinationState<'a> {
     /// The entry that has the file's name.
     pub existing: Option<&'a Entry>,
     /// Bytes that its part file takes up: an earlier run's, or this one's.
@@ -22,9 +22,14 @@ pub struct There<'a> {
 impl Need {
     /// The need of a file that takes up `stored` bytes; `None` if it is unknown, because something of
     /// unknown size will be removed for it.
-    pub fn of(settings: &Settings, file: &Entry, stored: u64, there: There<'_>) -> Option<Self> {
-        let left = i128::from(stored) - i128::from(there.part_bytes);
-        let Some(existing) = there.existing else {
+    pub fn of(
+        settings: &Settings,
+        file: &Entry,
+        stored: u64,
+        state: DestinationState<'_>,
+    ) -> Option<Self> {
+        let left = i128::from(stored) - i128::from(state.part_bytes);
+        let Some(existing) = state.existing else {
             let sum = if settings.existing_only { 0 } else { left };
             return Some(Self { sum, least_old: None });
         };
@@ -33,7 +38,7 @@ impl Need {
         }
         let old = match existing.known_size() {
             _ if settings.backup.is_some() || !existing.is_file() => 0,
-            Some(size) => size.checked_next_multiple_of(there.block.max(1)).unwrap_or(size),
+            Some(size) => size.checked_next_multiple_of(state.block.max(1)).unwrap_or(size),
             None => return None,
         };
         let differs = !existing.is_file() || existing.size != file.size;
@@ -101,8 +106,8 @@ mod tests {
     fn need(overwrite: Overwrite, bytes: u64, old: Option<u64>) -> Need {
         let settings = Settings { overwrite, ..Settings::default() };
         let existing = old.map(file);
-        let there = There { existing: existing.as_ref(), part_bytes: 0, block: 1 };
-        Need::of(&settings, &file(bytes), bytes, there).unwrap()
+        let state = DestinationState { existing: existing.as_ref(), part_bytes: 0, block: 1 };
+        Need::of(&settings, &file(bytes), bytes, state).unwrap()
     }
 
     #[test]
@@ -128,17 +133,17 @@ mod tests {
 
     #[test]
     fn a_part_file_has_its_space_already() {
-        let there = There { existing: None, part_bytes: 70, block: 4096 };
-        assert_eq!(Need::of(&Settings::default(), &file(100), 100, there).unwrap().bytes(), 30);
+        let state = DestinationState { existing: None, part_bytes: 70, block: 4096 };
+        assert_eq!(Need::of(&Settings::default(), &file(100), 100, state).unwrap().bytes(), 30);
     }
 
     #[test]
     fn a_directory_that_will_be_removed_frees_an_unknown_amount() {
         let directory = Entry::new(RelPath::root(), EntryKind::Directory, 0);
-        let there = There { existing: Some(&directory), part_bytes: 0, block: 1 };
+        let state = DestinationState { existing: Some(&directory), part_bytes: 0, block: 1 };
         let settings = Settings { delete: true, ..Settings::default() };
-        assert_eq!(Need::of(&settings, &file(100), 100, there), None);
-        let need = Need::of(&Settings::default(), &file(100), 100, there);
+        assert_eq!(Need::of(&settings, &file(100), 100, state), None);
+        let need = Need::of(&Settings::default(), &file(100), 100, state);
         assert_eq!(need, Some(Need::default()));
     }
 
@@ -148,8 +153,8 @@ mod tests {
         for overwrite in [Overwrite::Different, Overwrite::Newer] {
             let settings = Settings { overwrite, ..Settings::default() };
             let existing = file(100);
-            let there = There { existing: Some(&existing), part_bytes: 0, block: 1 };
-            let need = Need::of(&settings, &file(100), 60, there);
+            let state = DestinationState { existing: Some(&existing), part_bytes: 0, block: 1 };
+            let need = Need::of(&settings, &file(100), 60, state);
             assert_eq!(need, Some(Need::default()), "{overwrite:?}");
         }
     }

@@ -25,7 +25,7 @@ use haul_storage::{Entry, Error, ErrorKind, Medium, RelPath, Result, Space, Stor
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
-pub use file::{There, stored};
+pub use file::{DestinationState, stored};
 pub use ledger::Ledger;
 pub use named::part_bytes;
 pub use need::Need;
@@ -237,9 +237,9 @@ impl Room {
         }
         let volume = |space: Option<Space>| space.and_then(|space| space.volume);
         let Some(target) = &self.target else { return false };
-        let Some(here) = volume(self.lock().space.clone()) else { return false };
-        let there: Option<Volume> = volume(target.storage.space(directory).await.ok().flatten());
-        there == Some(here)
+        let Some(measured) = volume(self.lock().space.clone()) else { return false };
+        let found: Option<Volume> = volume(target.storage.space(directory).await.ok().flatten());
+        found == Some(measured)
     }
 
     /// The allocation unit in bytes; 0 if unknown.
@@ -297,12 +297,12 @@ impl Room {
                 self.slot.count(need);
                 self.judge().await;
             }
-            None => self.give_up(),
+            None => self.stop_comparing(),
         }
     }
 
     /// Stops comparing, because the need cannot be known any more.
-    pub fn give_up(&self) {
+    pub fn stop_comparing(&self) {
         self.lock().comparison = Comparison::No;
     }
 
@@ -330,7 +330,7 @@ impl Room {
         if !space.compact {
             return self.stop(self.too_little(&space, Lack::All(lack)));
         }
-        self.give_up();
+        self.stop_comparing();
         let (needed, free) = (bytes(lack.needed), bytes(lack.free));
         let message = format!(
             "the files need {needed}, and {free} is free; they fit only if the file system \
@@ -343,27 +343,29 @@ impl Room {
     fn usable(&self, space: &Space) -> u64 {
         match self.min_free {
             0 => space.most,
-            kept => space.free.saturating_sub(kept),
+            min_free => space.free.saturating_sub(min_free),
         }
     }
 
     fn too_little(&self, space: &Space, lack: Lack) -> Error {
         let least = if self.lock().is_complete { "" } else { "at least " };
-        let kept = |free: u64| match self.min_free {
+        let free_text = |free: u64| match self.min_free {
             0 => format!("{} is free", bytes(free)),
-            kept => format!("{} is free, of which --min-free keeps {}", bytes(free), bytes(kept)),
+            min_free => {
+                format!("{} is free, of which --min-free keeps {}", bytes(free), bytes(min_free))
+            }
         };
         let cause = match lack {
             Lack::All(ledger::Lack { needed, free }) => {
                 let free = free.saturating_add(self.min_free.min(space.free));
-                format!("it needs {least}{}, and {}", bytes(needed), kept(free))
+                format!("it needs {least}{}, and {}", bytes(needed), free_text(free))
             }
             Lack::Next(needed) => {
-                format!("the next file needs {}, and {}", bytes(needed), kept(space.free))
+                format!("the next file needs {}, and {}", bytes(needed), free_text(space.free))
             }
             Lack::Now => {
-                let (free, kept) = (bytes(space.free), bytes(self.min_free));
-                format!("only {free} is free, and --min-free keeps {kept}")
+                let (free, min_free) = (bytes(space.free), bytes(self.min_free));
+                format!("only {free} is free, and --min-free keeps {min_free}")
             }
         };
         let error = Error::new(ErrorKind::NoSpace, "copy").at(self.name()).because(cause);

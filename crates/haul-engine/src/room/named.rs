@@ -6,7 +6,7 @@ use haul_storage::{
     Entry, ErrorKind, Location, Medium, RelPath, Result, Space, Storage, StorageExt, part_name,
 };
 
-use super::file::{There, stored};
+use super::file::{DestinationState, stored};
 use super::need::Need;
 use crate::sources::Sources;
 use crate::{Job, Settings};
@@ -93,8 +93,8 @@ async fn of(settings: &Settings, job: &Job, entry: &Entry, block: u64) -> Result
         },
         None => 0,
     };
-    let there = There { existing: existing.as_ref(), part_bytes, block };
-    Ok(Need::of(settings, entry, stored(settings, job, entry).await, there))
+    let state = DestinationState { existing: existing.as_ref(), part_bytes, block };
+    Ok(Need::of(settings, entry, stored(settings, job, entry).await, state))
 }
 
 /// The part file of the file `path`.

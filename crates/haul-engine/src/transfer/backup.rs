@@ -13,12 +13,13 @@ use crate::job::NumberedJob;
 use crate::plan::Item;
 
 /// Backs up what exists at the destination of an item, then runs `commit`, which replaces it.
-pub async fn around<T>(
+pub async fn with_backup<T>(
     context: &Context,
     item: &Item,
     commit: impl Future<Output = Result<T>>,
 ) -> Result<T> {
-    let Some(backup) = context.settings.backup.as_ref().filter(|_| !item.there.is_nothing()) else {
+    let Some(backup) = context.settings.backup.as_ref().filter(|_| !item.existing.is_nothing())
+    else {
         return commit.await;
     };
     let destination = &*item.job.job.destination;
@@ -33,7 +34,7 @@ pub async fn around<T>(
 }
 
 /// Renames a file or link that is to be removed to its backup name. Returns `false` if backups are off.
-pub async fn take_away(context: &Context, job: &NumberedJob, path: &RelPath) -> Result<bool> {
+pub async fn move_to_backup(context: &Context, job: &NumberedJob, path: &RelPath) -> Result<bool> {
     let Some(backup) = &context.settings.backup else { return Ok(false) };
     let destination = &*job.job.destination;
     let aside = prepare(destination, backup, path).await?;

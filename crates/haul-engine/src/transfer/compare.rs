@@ -1,6 +1,6 @@
 //! Decides whether an existing file is up to date.
 
-use haul_storage::{Entry, KeptTimes};
+use haul_storage::{Entry, StoredTimes};
 
 use crate::{Compare, Overwrite, Reason};
 
@@ -25,12 +25,12 @@ pub fn verdict(
     source: &Entry,
     source_step_ns: u64,
     existing: &Entry,
-    kept: KeptTimes,
+    stored_times: StoredTimes,
     sets_times: bool,
 ) -> Verdict {
     let rounded = source.modified.zip(existing.modified).map(|(source, existing)| {
-        let step_ns = source_step_ns.max(kept.step_ns);
-        (kept.kept(source).rounded_down(step_ns), existing.rounded_down(step_ns))
+        let step_ns = source_step_ns.max(stored_times.step_ns);
+        (stored_times.stored(source).rounded_down(step_ns), existing.rounded_down(step_ns))
     });
     // Where times cannot be set, the existing file has the time of its upload: a source that was modified
     // later differs.
@@ -77,7 +77,7 @@ mod tests {
 
     fn judge(how: Overwrite, source: &Entry, existing: &Entry, precision_ns: u64) -> Verdict {
         let how = (how, Compare::SizeAndTime);
-        verdict(how, source, 1, existing, KeptTimes::in_steps_of(precision_ns), true)
+        verdict(how, source, 1, existing, StoredTimes::in_steps_of(precision_ns), true)
     }
 
     #[test]
@@ -100,7 +100,7 @@ mod tests {
     /// Once, a changed file of the same length was never sent to Apache, where times cannot be set.
     #[test]
     fn where_times_cannot_be_set_a_source_that_is_newer_than_its_upload_differs() {
-        let seconds = KeptTimes::in_steps_of(1_000_000_000);
+        let seconds = StoredTimes::in_steps_of(1_000_000_000);
         let judge = |how, source, existing| {
             verdict((how, Compare::SizeAndTime), &source, 1, &existing, seconds, false)
         };
@@ -163,8 +163,8 @@ mod tests {
         assert_eq!(judge(file(10, 100, 0)), Verdict::Keep);
         // Digests do not decide where only sizes are compared.
         let by_size = (Overwrite::Different, Compare::Size);
-        let kept = KeptTimes::in_steps_of(1);
-        assert_eq!(verdict(by_size, &source, 1, &other, kept, true), Verdict::Keep);
+        let stored_times = StoredTimes::in_steps_of(1);
+        assert_eq!(verdict(by_size, &source, 1, &other, stored_times, true), Verdict::Keep);
         let mut longer = source.clone();
         longer.size = 11;
         assert_eq!(judge(longer), Verdict::Replace(Reason::Size));
@@ -176,7 +176,7 @@ mod tests {
         for compare in [Compare::Size, Compare::Content] {
             let how = (Overwrite::Different, compare);
             let verdict =
-                |existing| verdict(how, &source, 1, existing, KeptTimes::in_steps_of(1), true);
+                |existing| verdict(how, &source, 1, existing, StoredTimes::in_steps_of(1), true);
             assert_eq!(verdict(&existing), Verdict::Keep);
             assert_eq!(verdict(&file(9, 100, 0)), Verdict::Replace(Reason::Size));
         }

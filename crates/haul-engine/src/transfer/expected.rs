@@ -60,7 +60,7 @@ pub async fn judge(
         return Ok((usual, None));
     }
     let sizes = existing.known_size().zip(item.source.known_size());
-    let same_size = sizes.is_none_or(|(there, source)| there == source);
+    let same_size = sizes.is_none_or(|(existing, source)| existing == source);
     let replaces = matches!(usual, Verdict::Replace(_)) || overwrite == Overwrite::Different;
     if !same_size && replaces {
         return Ok((Verdict::Replace(Reason::Size), None));

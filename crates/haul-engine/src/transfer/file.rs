@@ -4,20 +4,20 @@ use std::borrow::Cow;
 use std::ops::ControlFlow;
 
 use haul_storage::{
-    CreateOptions, DigestKind, Entry, EntryKind, Error, ErrorKind, Identity, KeptTimes, LinkKind,
-    Medium, Metadata, RelPath, Result, Retry, StorageExt, Timestamp, Xattrs, journal_name,
+    CreateOptions, DigestKind, Entry, EntryKind, Error, ErrorKind, Identity, LinkKind, Medium,
+    Metadata, RelPath, Result, Retry, StorageExt, StoredTimes, Timestamp, Xattrs, journal_name,
     part_name,
 };
 
 use super::compare::{Verdict, verdict};
-use super::in_the_way::remove_directory;
-use super::moved::{Copy, remove_source};
-use super::outcome::{Moved, current, is_small, keeps_mode, keeps_out, planned, say};
+use super::moved::{Expected, remove_source};
+use super::obstacle::remove_directory;
+use super::outcome::{Moved, current, is_small, keeps_mode, keeps_out, planned, report};
 use super::{backup, bytes, expected, large, link, listed, open, small, times};
 use crate::context::{Context, FirstGuard, Name};
 use crate::digest::Digest;
 use crate::mirror::MirrorStorage;
-use crate::plan::{Item, There};
+use crate::plan::{Existing, Item};
 use crate::retry::Retries;
 use crate::{Action, Compare, Overwrite, Reason};
 
@@ -88,18 +88,18 @@ async fn move_file(context: &Context, item: &Item) -> Result<()> {
     };
     // A file that was left alone may differ from the source; then no further name is linked to it.
     let is_other = verdict == Some(Verdict::Leave)
-        && existing.is_some_and(|there| {
-            let kept = context.times.kept(&item.job, &there);
+        && existing.is_some_and(|existing| {
+            let stored_times = context.times.stored(&item.job, &existing);
             let how = (Overwrite::Different, Compare::SizeAndTime);
-            judge_by(how, item, &item.source, &there, kept) != Verdict::Keep
+            judge_by(how, item, &item.source, &existing, stored_times) != Verdict::Keep
         });
     if let Some(first) = first.filter(|_| !is_other) {
         first.done(digest);
     }
     match seen {
         Some(seen) if verdict != Some(Verdict::Leave) => {
-            let copy = Copy::File(seen.size);
-            remove_source(context, item, &seen, &copy).await
+            let expected = Expected::File(seen.size);
+            remove_source(context, item, &seen, &expected).await
         }
         _ => {
             if context.settings.remove_source && verdict == Some(Verdict::Leave) {
@@ -125,14 +125,14 @@ async fn link_to_copied(
     let (true, true, Some(id)) = (hard_links, item.source.links > 1, item.source.id) else {
         return Ok(ControlFlow::Continue(None));
     };
-    let name = context.hard_links.ask(item.job.index, id, item.source.links, &item.destination);
+    let name = context.hard_links.claim(item.job.index, id, item.source.links, &item.destination);
     match name.await {
         Name::First(guard) => return Ok(ControlFlow::Continue(Some(guard))),
         Name::Other(target, digest) if verdict != Some(Verdict::Leave) => {
             let linked = link_name(context, item, existing, verdict, target, digest).await?;
             let Err(error) = linked else { return Ok(ControlFlow::Break(())) };
             let name = item.job.destination_name(&item.destination);
-            context.hard_links.say_refused(context, name, &error);
+            context.hard_links.warn_refused(context, name, &error);
         }
         Name::Other(..) | Name::Alone => {}
     }
@@ -154,7 +154,7 @@ async fn copy(
         if context.settings.verify {
             context.tally.verified();
         }
-        times::look_again(context, item).await?;
+        times::check_stored_time(context, item).await?;
         Moved { is_private: keeps_mode(context, existing), ..moved }
     };
     let reason = match verdict {
@@ -162,15 +162,15 @@ async fn copy(
         _ => Reason::New,
     };
     let moved = Moved { reason: Some(reason), ..moved };
-    say(context, item, Action::Copied, &moved);
+    report(context, item, Action::Copied, &moved);
     Ok(moved)
 }
 
 /// Removes the source of a file that did not have to be read: it was linked to the copy of another name, or
 /// its destination was the source itself.
 async fn remove_unread(context: &Context, item: &Item) -> Result<()> {
-    let copy = Copy::File(planned(item));
-    remove_source(context, item, &item.source.identity(), &copy).await
+    let expected = Expected::File(planned(item));
+    remove_source(context, item, &item.source.identity(), &expected).await
 }
 
 /// The decision about an existing file.
@@ -214,7 +214,7 @@ async fn link_name(
         let link = LinkKind::Hard(target);
         let linking = destination.create_link(&item.destination, &link, true);
         let linked = match verdict {
-            Some(Verdict::Replace(_)) => backup::around(context, item, linking).await,
+            Some(Verdict::Replace(_)) => backup::with_backup(context, item, linking).await,
             _ => linking.await,
         };
         match linked {
@@ -227,7 +227,7 @@ async fn link_name(
     }
     let reason = (action == Action::Linked).then_some(reason);
     let moved = Moved { bytes: planned(item), digest, reason, ..Moved::default() };
-    say(context, item, action, &moved);
+    report(context, item, action, &moved);
     Ok(Ok(()))
 }
 
@@ -236,10 +236,10 @@ async fn existing(context: &Context, item: &Item) -> Result<Option<Entry>> {
     if !is_small(context, item) {
         item.job.job.destination.prefetch(&item.destination);
     }
-    let found = match &item.there {
-        There::Nothing => None,
-        There::Found(entry) => Some(Entry::clone(entry)),
-        There::Unknown => item.job.job.destination.find(&item.destination).await?,
+    let found = match &item.existing {
+        Existing::Nothing => None,
+        Existing::Found(entry) => Some(Entry::clone(entry)),
+        Existing::Unknown => item.job.job.destination.find(&item.destination).await?,
     };
     let Some(existing) = found else { return Ok(None) };
     if existing.is_dir() {
@@ -281,15 +281,15 @@ async fn judge_by_source(context: &Context, item: &Item, existing: &Entry) -> Re
             _ => Verdict::Replace(Reason::Kind).into(),
         });
     }
-    let kept = match overwrite {
+    let stored_times = match overwrite {
         Overwrite::Different if by_time && item.source.size == existing.size => {
-            times::find_out(context, item, existing).await?
+            times::probe(context, item, existing).await?
         }
-        Overwrite::Newer => times::find_out(context, item, existing).await?,
-        _ => context.times.kept(&item.job, existing),
+        Overwrite::Newer => times::probe(context, item, existing).await?,
+        _ => context.times.stored(&item.job, existing),
     };
     let how = (overwrite, compare);
-    let listed = judge_by(how, item, &item.source, existing, kept);
+    let listed = judge_by(how, item, &item.source, existing, stored_times);
     let by_content = overwrite == Overwrite::Different && compare == Compare::Content;
     if by_content && listed == Verdict::Keep {
         let (is_same, identity) = bytes::same_content(context, item).await?;
@@ -302,7 +302,9 @@ async fn judge_by_source(context: &Context, item: &Item, existing: &Entry) -> Re
     }
     // Index pages of web servers list no reliable times; the file itself usually has one.
     match item.job.job.source.stat(&item.source.path).await {
-        Ok(found) if found.is_file() => Ok(judge_by(how, item, &found, existing, kept).into()),
+        Ok(found) if found.is_file() => {
+            Ok(judge_by(how, item, &found, existing, stored_times).into())
+        }
         Ok(_) => Ok(listed.into()),
         // The server does not support this request: the listing has to suffice.
         Err(error) if error.kind() == ErrorKind::Unsupported => Ok(listed.into()),
@@ -315,12 +317,12 @@ fn judge_by(
     item: &Item,
     source: &Entry,
     existing: &Entry,
-    kept: KeptTimes,
+    stored_times: StoredTimes,
 ) -> Verdict {
     let job = &item.job.job;
     let sets_times = job.destination.capabilities().times;
-    let source_step_ns = job.source.capabilities().kept_times.step_ns;
-    verdict(how, source, source_step_ns, existing, kept, sets_times)
+    let source_step_ns = job.source.capabilities().stored_times.step_ns;
+    verdict(how, source, source_step_ns, existing, stored_times, sets_times)
 }
 
 /// Sets mode, owner and extended attributes of an unchanged file. Returns `false` if it has to be copied
@@ -328,30 +330,30 @@ fn judge_by(
 async fn adjust(context: &Context, item: &Item, existing: &Entry) -> Result<bool> {
     let (source, destination) = (&item.job.job.source, &item.job.job.destination);
     let mut found = item.source.metadata();
-    let mut there = existing.metadata();
+    let mut stored = existing.metadata();
     if context.settings.preserve.xattrs
         && source.capabilities().xattrs
         && destination.capabilities().xattrs
     {
         found.xattrs = source.metadata(&item.source.path).await?.xattrs;
-        there.xattrs = match destination.metadata(&item.destination).await {
-            Ok(there) => there.xattrs,
+        stored.xattrs = match destination.metadata(&item.destination).await {
+            Ok(metadata) => metadata.xattrs,
             // The user's own file, made unreadable by its mode: attributes are set without comparison.
             Err(error) if error.kind() == ErrorKind::PermissionDenied => None,
             Err(error) => return Err(error),
         };
     }
     let wanted = context.wanted_metadata(found, &item.job, &item.destination, false);
-    let owner = wanted.owner.filter(|owner| Some(*owner) != there.owner);
+    let owner = wanted.owner.filter(|owner| Some(*owner) != stored.owner);
     if owner.is_some() && wanted.has_privileges() {
         return Ok(false);
     }
     // A change of owner clears set-ID bits and capabilities.
-    let differ = |a: &Xattrs| there.xattrs.as_ref().is_none_or(|b| !same_xattrs(a, b));
+    let differ = |a: &Xattrs| stored.xattrs.as_ref().is_none_or(|b| !same_xattrs(a, b));
     let xattrs = wanted.xattrs.filter(|xattrs| owner.is_some() || differ(xattrs));
     // An attribute may be an ACL, which changes the mode.
     let mode = wanted.mode;
-    let mode = mode.filter(|_| owner.is_some() || xattrs.is_some() || mode != there.mode);
+    let mode = mode.filter(|_| owner.is_some() || xattrs.is_some() || mode != stored.mode);
     // If the contents are equal, the time is set, so that the next run need not read them again.
     let by_content = context.settings.compares() == Compare::Content
         || item.source.same_content(existing) == Some(true);
@@ -396,7 +398,7 @@ async fn remove_leftovers(context: &Context, item: &Item, existing: &Entry) -> R
 /// writing it, it stays, where the destination reports that.
 async fn remove_begun_copy(item: &Item) -> Result<()> {
     let destination = &item.job.job.destination;
-    if destination.capabilities().medium == Medium::Link && item.there.is_nothing() {
+    if destination.capabilities().medium == Medium::Link && item.existing.is_nothing() {
         // This run has created the directory: on a server, names are not looked up in advance.
         return Ok(());
     }
@@ -454,7 +456,7 @@ async fn unchanged(
             None => bytes::digest_existing(context, item, kind).await?,
         });
     }
-    say(context, item, Action::Unchanged, &moved);
+    report(context, item, Action::Unchanged, &moved);
     Ok(moved.digest)
 }
 
@@ -466,7 +468,7 @@ async fn left_alone(context: &Context, item: &Item, existing: &Entry) -> Result<
     if let Some(kind) = unchanged_digest(context).filter(|_| existing.is_file()) {
         moved.digest = Some(bytes::digest_destination(context, item, kind).await?);
     }
-    say(context, item, Action::Unchanged, &moved);
+    report(context, item, Action::Unchanged, &moved);
     Ok(moved.digest)
 }
 
@@ -512,7 +514,7 @@ async fn move_bytes(context: &Context, item: &Item) -> Result<Moved> {
         context.tally.retry(error, restarts + retries.attempt(), pause);
         context.pause(pause).await;
         if changed {
-            let now = listed::look_again(&item).await?;
+            let now = listed::stat_again(&item).await?;
             if now.identity() == item.source.identity() {
                 // Its listing has not changed, only reading shows another version: one more attempt is enough.
                 restarts = max_restarts;

@@ -55,7 +55,7 @@ pub async fn finish(
     }
     metadata.modified = identity.modified;
     let options = commit_options(context, item, metadata);
-    let committed = backup::around(context, item, writer.commit(bytes, &options)).await;
+    let committed = backup::with_backup(context, item, writer.commit(bytes, &options)).await;
     committed.map_err(|error| error.at(destination_name()))?;
     if let Some(digest) = unverified {
         let storage = &*item.job.job.destination;

@@ -4,8 +4,8 @@ use haul_storage::{
     Entry, EntryKind, Error, ErrorKind, LinkKind, Metadata, Result, StorageExt, Timestamp,
 };
 
-use super::in_the_way::remove_directory;
-use super::moved::{Copy, remove_source};
+use super::moved::{Expected, remove_source};
+use super::obstacle::remove_directory;
 use super::{backup, times};
 use crate::context::Context;
 use crate::plan::Item;
@@ -20,7 +20,7 @@ pub async fn copy_symlink(context: &Context, item: &Item, target: &[u8]) -> Resu
             .at(item.job.destination_name(&item.destination))
             .because("the destination has no symbolic links"));
     }
-    let existing = match item.there.is_nothing() {
+    let existing = match item.existing.is_nothing() {
         true => None,
         false => destination.find(&item.destination).await?,
     };
@@ -50,7 +50,7 @@ pub async fn copy_symlink(context: &Context, item: &Item, target: &[u8]) -> Resu
     if !context.settings.dry_run && action == Action::Linked {
         let link = LinkKind::Symbolic(target.to_vec());
         let linking = destination.create_link(&item.destination, &link, true);
-        backup::around(context, item, linking).await?;
+        backup::with_backup(context, item, linking).await?;
         let wanted = wanted_metadata(context, item);
         if wanted != Metadata::default() {
             destination.set_metadata(&item.destination, &wanted).await?;
@@ -74,7 +74,7 @@ pub async fn copy_symlink(context: &Context, item: &Item, target: &[u8]) -> Resu
         }
         return Ok(());
     }
-    remove_source(context, item, &item.source.identity(), &Copy::Link).await
+    remove_source(context, item, &item.source.identity(), &Expected::Link).await
 }
 
 /// Sets owner and time of a link that has the right target already: they may differ, also because a run was

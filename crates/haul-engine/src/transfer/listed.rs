@@ -28,7 +28,7 @@ pub fn check(item: &Item, opened_bytes: u64) -> Result<()> {
 /// # Errors
 /// It is not a file any more, or does not exist. Other errors are ignored, as they occur again in the
 /// attempt, which reports them: the entry stays as it was.
-pub async fn look_again(item: &Item) -> Result<Entry> {
+pub async fn stat_again(item: &Item) -> Result<Entry> {
     match item.job.job.source.stat(&item.source.path).await {
         Ok(now) if now.is_file() => Ok(now),
         Ok(_) => Err(Error::new(ErrorKind::Changed, "copy")

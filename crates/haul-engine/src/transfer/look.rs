@@ -11,7 +11,7 @@ use haul_storage::Medium;
 use tokio::sync::mpsc;
 
 use crate::context::Context;
-use crate::plan::{Item, There};
+use crate::plan::{Existing, Item};
 
 /// The most files of a batch.
 const BATCH: usize = 128;
@@ -55,7 +55,7 @@ pub async fn look_together(
 async fn look(mut items: Vec<Item>) -> VecDeque<Item> {
     let is_worth_it = |item: &Item| {
         let is_disk = item.job.job.destination.capabilities().medium == Medium::Disk;
-        is_disk && item.source.is_file() && matches!(item.there, There::Unknown)
+        is_disk && item.source.is_file() && matches!(item.existing, Existing::Unknown)
     };
     let mut rest = &mut items[..];
     while let Some(first) = rest.iter().position(is_worth_it) {
@@ -66,7 +66,7 @@ async fn look(mut items: Vec<Item>) -> VecDeque<Item> {
         let paths = batch.iter().map(|item| item.destination.clone()).collect();
         let outcomes = job.job.destination.stat_many(paths).await;
         for (item, outcome) in batch.iter_mut().zip(outcomes) {
-            item.there = There::from(outcome);
+            item.existing = Existing::from(outcome);
         }
         rest = after;
     }

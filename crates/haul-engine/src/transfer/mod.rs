@@ -6,13 +6,13 @@ mod compare;
 mod expected;
 mod file;
 mod finish;
-mod in_the_way;
 mod large;
 mod link;
 mod listed;
 mod look;
 mod motion;
 mod moved;
+mod obstacle;
 mod open;
 mod outcome;
 mod queue;
@@ -31,7 +31,7 @@ use haul_storage::{Error, ErrorKind, WorkPool};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 
-pub use backup::{is_backup, take_away};
+pub use backup::{is_backup, move_to_backup};
 pub use compare::{Verdict, verdict};
 
 use self::queue::{ORDERED, Queue};

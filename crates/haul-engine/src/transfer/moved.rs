@@ -15,7 +15,7 @@ use crate::plan::Item;
 
 /// The properties that a copy must have.
 #[derive(Debug, Clone)]
-pub enum Copy {
+pub enum Expected {
     /// A file of this length.
     File(u64),
     /// A link to the target of the source.
@@ -32,13 +32,13 @@ pub async fn remove_source(
     context: &Context,
     item: &Item,
     seen: &Identity,
-    copy: &Copy,
+    expected: &Expected,
 ) -> Result<()> {
     if !context.settings.remove_source || context.settings.dry_run {
         return Ok(());
     }
     let (source, path) = (&*item.job.job.source, &item.source.path);
-    let removed = remove(item, source, path, seen, copy).await;
+    let removed = remove(item, source, path, seen, expected).await;
     removed.map_err(|error| error.at(item.job.source_name(path)))
 }
 
@@ -47,7 +47,7 @@ async fn remove(
     source: &dyn Storage,
     path: &RelPath,
     seen: &Identity,
-    copy: &Copy,
+    expected: &Expected,
 ) -> Result<()> {
     let now = source.stat(path).await?;
     if !is_version(source, seen, &now) {
@@ -56,7 +56,7 @@ async fn remove(
     let aside = aside(path)?;
     let removed = async {
         source.rename(path, &aside).await?;
-        check(item, source, &aside, seen, copy).await?;
+        check(item, source, &aside, seen, expected).await?;
         source.remove(&aside).await
     };
     match removed.await {
@@ -75,7 +75,7 @@ async fn check(
     source: &dyn Storage,
     aside: &RelPath,
     seen: &Identity,
-    copy: &Copy,
+    expected: &Expected,
 ) -> Result<()> {
     // On a server a renamed file may have another tag or time.
     if source.capabilities().medium == Medium::Disk {
@@ -90,13 +90,13 @@ async fn check(
     };
     match destination.find(&item.destination).await? {
         None => not_removed(ErrorKind::InvalidInput, "source and destination are the same file"),
-        Some(found) if copy.is(&found, &item.source) => Ok(()),
+        Some(found) if expected.matches(&found, &item.source) => Ok(()),
         Some(_) => not_removed(ErrorKind::Changed, "the copy is not what was written"),
     }
 }
 
-impl Copy {
-    fn is(&self, found: &Entry, source: &Entry) -> bool {
+impl Expected {
+    fn matches(&self, found: &Entry, source: &Entry) -> bool {
         match self {
             Self::File(bytes) => {
                 found.is_file() && found.known_size().is_none_or(|size| size == *bytes)
@@ -109,7 +109,7 @@ impl Copy {
 /// Whether an entry is the version that was seen. Opening and listing a file may give different attributes;
 /// only those that both have are compared.
 fn is_version(source: &dyn Storage, seen: &Identity, now: &Entry) -> bool {
-    let step_ns = source.capabilities().kept_times.step_ns;
+    let step_ns = source.capabilities().stored_times.step_ns;
     let now = now.identity();
     let sizes = [seen.size, now.size];
     let times = seen.modified.zip(now.modified);

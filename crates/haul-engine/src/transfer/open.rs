@@ -60,7 +60,7 @@ async fn options(context: &Context, item: &Item, reader: &dyn ReadAt) -> Result<
         // A source of unknown size has no ranges and no journal.
         return Ok(CreateOptions::default());
     }
-    let has_journal = identity.size >= journal_from(context) && identity.tells_versions_apart();
+    let has_journal = identity.size >= journal_from(context) && identity.distinguishes_versions();
     let name = || item.job.source_name(&item.source.path);
     let source = has_journal.then(|| SourceVersion { name: name(), identity: identity.clone() });
     let first_data = reader.next_data(0).await?;

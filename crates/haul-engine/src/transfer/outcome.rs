@@ -60,7 +60,7 @@ pub fn commit_options(context: &Context, item: &Item, found: Metadata) -> Commit
     let metadata = context.wanted_metadata(found, &item.job, &item.destination, false);
     if let Some((time, becomes)) = time.zip(metadata.modified).filter(|(time, set)| time != set) {
         let name = item.job.destination_name(&item.destination);
-        context.times.say_lost(&context.tally, name, time, becomes);
+        context.times.warn_lost(&context.tally, name, time, becomes);
     }
     CommitOptions {
         metadata,
@@ -89,7 +89,7 @@ pub fn keeps_out(entry: &Entry) -> bool {
 }
 
 /// Reports that an item is done.
-pub fn say(context: &Context, item: &Item, action: Action, moved: &Moved) {
+pub fn report(context: &Context, item: &Item, action: Action, moved: &Moved) {
     let event = FileEvent {
         job: item.job.index,
         path: item.destination.clone(),

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use haul_storage::{Result, SmallFile, Storage};
 
-use super::outcome::{Moved, commit_options, is_small, say};
+use super::outcome::{Moved, commit_options, is_small, report};
 use super::{backup, expected, listed};
 use crate::context::Context;
 use crate::digest::Digest;
-use crate::kept_times::is_unusual;
 use crate::plan::Item;
+use crate::stored_times::is_unusual;
 use crate::{Action, Reason};
 
 /// The most files of a batch.
@@ -27,7 +27,7 @@ pub fn fits_batch(context: &Context, item: &Item) -> bool {
     let settings = &context.settings;
     let usual_time = !item.source.modified.is_some_and(is_unusual);
     let is_single = item.source.is_file() && item.source.links <= 1;
-    let plain = is_single && item.there.is_nothing() && usual_time;
+    let plain = is_single && item.existing.is_nothing() && usual_time;
     let plain = plain && item.job.job.expected.is_none();
     let nothing_more = !settings.dry_run && !settings.preserve.xattrs && !settings.remove_source;
     plain && nothing_more && !context.flow.has_links() && is_small(context, item)
@@ -71,7 +71,7 @@ pub async fn move_batch(context: &Context, items: Vec<Item>) -> Vec<Item> {
         context.tally.moved(bytes);
         let reason = Some(Reason::New);
         let moved = Moved { bytes, digest, counted_bytes: bytes, reason, ..Moved::default() };
-        say(context, &item, Action::Copied, &moved);
+        report(context, &item, Action::Copied, &moved);
     }
     failed
 }
@@ -101,7 +101,7 @@ pub async fn move_small(context: &Context, item: &Item) -> Result<Moved> {
     let options = commit_options(context, item, metadata);
     let destination: &dyn Storage = &*job.destination;
     let writing = destination.write_whole(&item.destination, whole.bytes, &options);
-    backup::around(context, item, writing)
+    backup::with_backup(context, item, writing)
         .await
         .map_err(|error| error.at(item.job.destination_name(&item.destination)))?;
     context.flow.completed(issued, None, bytes);

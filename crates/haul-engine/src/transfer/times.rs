@@ -13,33 +13,33 @@
 
 use bytes::Bytes;
 use haul_storage::{
-    CommitOptions, Entry, Error, ErrorKind, KeptTimes, Metadata, Result, Timestamp,
+    CommitOptions, Entry, Error, ErrorKind, Metadata, Result, StoredTimes, Timestamp,
 };
 
 use crate::context::Context;
-use crate::kept_times::{Doubt, Learnt, is_unusual, trial_path};
 use crate::plan::Item;
+use crate::stored_times::{Doubt, Learnt, is_unusual, trial_path};
 
 /// Which times can be stored where `existing` is. Runs a trial if its result may make the times of `existing`
 /// and the source equal.
-pub async fn find_out(context: &Context, item: &Item, existing: &Entry) -> Result<KeptTimes> {
+pub async fn probe(context: &Context, item: &Item, existing: &Entry) -> Result<StoredTimes> {
     let can = item.job.job.destination.capabilities();
     let times = item.source.modified.zip(existing.modified);
     let Some((source, found)) = times.filter(|_| can.times) else {
-        return Ok(context.times.kept(&item.job, existing));
+        return Ok(context.times.stored(&item.job, existing));
     };
     let doubt = |learnt: Learnt| {
-        let wanted = learnt.kept.kept(source);
+        let wanted = learnt.times.stored(source);
         let doubt = learnt.doubt(wanted, found).filter(|_| wanted != found);
-        doubt.map(|doubt| (wanted, doubt)).ok_or(learnt.kept)
+        doubt.map(|doubt| (wanted, doubt)).ok_or(learnt.times)
     };
-    if let Err(kept) = doubt(context.times.learnt(&item.job, existing)) {
-        return Ok(kept);
+    if let Err(stored_times) = doubt(context.times.learnt(&item.job, existing)) {
+        return Ok(stored_times);
     }
     let _alone = context.times.trying.lock().await;
     let (wanted, doubt) = match doubt(context.times.learnt(&item.job, existing)) {
         Ok(doubt) => doubt,
-        Err(kept) => return Ok(kept),
+        Err(stored_times) => return Ok(stored_times),
     };
     // Nothing may be tried in a dry run; a clock that explains the existing time is more likely than a file
     // that was changed within one of its steps.
@@ -47,18 +47,18 @@ pub async fn find_out(context: &Context, item: &Item, existing: &Entry) -> Resul
         true
     } else {
         let tried = try_out(item, existing, doubt.trial(source, wanted, found), found).await?;
-        let Some(is_right) = tried else { return Ok(context.times.kept(&item.job, existing)) };
+        let Some(is_right) = tried else { return Ok(context.times.stored(&item.job, existing)) };
         is_right
     };
     context.times.note(&item.job, existing, |learnt| match (doubt, is_right) {
-        (Doubt::Step(step_ns), true) => learnt.kept.step_ns = learnt.kept.step_ns.max(step_ns),
+        (Doubt::Step(step_ns), true) => learnt.times.step_ns = learnt.times.step_ns.max(step_ns),
         (Doubt::Step(step_ns), false) => learnt.finer_than_ns = learnt.finer_than_ns.min(step_ns),
-        (Doubt::Latest, true) => learnt.kept.latest = found,
+        (Doubt::Latest, true) => learnt.times.latest = found,
         (Doubt::Latest, false) => learnt.reaches.1 = learnt.reaches.1.max(wanted),
-        (Doubt::Earliest, true) => learnt.kept.earliest = found,
+        (Doubt::Earliest, true) => learnt.times.earliest = found,
         (Doubt::Earliest, false) => learnt.reaches.0 = learnt.reaches.0.min(wanted),
     });
-    Ok(context.times.kept(&item.job, existing))
+    Ok(context.times.stored(&item.job, existing))
 }
 
 /// Whether a new file on the file system of `existing`, created with the time `trial`, reads back as `found`.
@@ -92,33 +92,33 @@ const fn is_of_the_link(kind: ErrorKind) -> bool {
 }
 
 /// Reads back a time that not every file system can store, and warns if the file on the disk got another one.
-pub async fn look_again(context: &Context, item: &Item) -> Result<()> {
+pub async fn check_stored_time(context: &Context, item: &Item) -> Result<()> {
     let job = &item.job.job;
     let can = job.destination.capabilities();
     let Some(source) = item.source.modified.filter(|time| is_unusual(*time)) else { return Ok(()) };
-    let is_looked_at = can.times && context.settings.preserve.times && !context.settings.dry_run;
-    if !is_looked_at || can.medium != haul_storage::Medium::Disk {
+    let is_checked = can.times && context.settings.preserve.times && !context.settings.dry_run;
+    if !is_checked || can.medium != haul_storage::Medium::Disk {
         return Ok(());
     }
-    let there = job.destination.stat(&item.destination).await?;
-    let learnt = context.times.learnt(&item.job, &there);
-    let Some(found) = there.modified else { return Ok(()) };
-    let wanted = learnt.kept.kept(source);
-    context.times.note(&item.job, &there, |learnt| match learnt.doubt(wanted, found) {
-        Some(Doubt::Latest) => learnt.kept.latest = found,
-        Some(Doubt::Earliest) => learnt.kept.earliest = found,
+    let stored = job.destination.stat(&item.destination).await?;
+    let learnt = context.times.learnt(&item.job, &stored);
+    let Some(found) = stored.modified else { return Ok(()) };
+    let wanted = learnt.times.stored(source);
+    context.times.note(&item.job, &stored, |learnt| match learnt.doubt(wanted, found) {
+        Some(Doubt::Latest) => learnt.times.latest = found,
+        Some(Doubt::Earliest) => learnt.times.earliest = found,
         _ => {}
     });
     let name = item.job.destination_name(&item.destination);
-    context.times.say_lost(&context.tally, name, source, found);
+    context.times.warn_lost(&context.tally, name, source, found);
     Ok(())
 }
 
 /// Whether the time at an item's destination differs from `time`, with the precision of the coarser side.
 pub fn differs(context: &Context, item: &Item, existing: &Entry, time: Timestamp) -> bool {
-    let kept = context.times.kept(&item.job, existing);
-    let step_ns = item.job.job.source.capabilities().kept_times.step_ns.max(kept.step_ns);
-    existing
-        .modified
-        .is_some_and(|there| there.rounded_down(step_ns) != kept.kept(time).rounded_down(step_ns))
+    let stored_times = context.times.stored(&item.job, existing);
+    let step_ns = item.job.job.source.capabilities().stored_times.step_ns.max(stored_times.step_ns);
+    existing.modified.is_some_and(|found| {
+        found.rounded_down(step_ns) != stored_times.stored(time).rounded_down(step_ns)
+    })
 }

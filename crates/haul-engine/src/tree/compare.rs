@@ -273,12 +273,12 @@ impl Pass<'_> {
     /// Whether a copy from the first to the second, or the other way round, would find the times equal.
     fn same_time(&self, a: &Entry, b: &Entry) -> bool {
         let [first, second] = self.sides.map(|side| side.storage.capabilities());
-        let judge = |from: &Entry, step_ns, to: &Entry, kept, sets_times| {
+        let judge = |from: &Entry, step_ns, to: &Entry, stored_times, sets_times| {
             let how = (Overwrite::Different, Compare::SizeAndTime);
-            verdict(how, from, step_ns, to, kept, sets_times) == Verdict::Keep
+            verdict(how, from, step_ns, to, stored_times, sets_times) == Verdict::Keep
         };
-        judge(a, first.kept_times.step_ns, b, second.kept_times, second.times)
-            || judge(b, second.kept_times.step_ns, a, first.kept_times, first.times)
+        judge(a, first.stored_times.step_ns, b, second.stored_times, second.times)
+            || judge(b, second.stored_times.step_ns, a, first.stored_times, first.times)
     }
 
     /// Compares contents. A digest that a server reports can show that two files are equal. That they

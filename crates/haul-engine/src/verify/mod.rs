@@ -41,7 +41,7 @@ pub struct VerifySummary {
     /// Invalid lines.
     pub malformed: u64,
     /// Lines that were skipped: other digests, `SIZE` lines of the BSDs, the frame of a signature.
-    pub passed_over: u64,
+    pub skipped: u64,
     /// Bytes that were hashed, holes included.
     pub bytes: u64,
     /// Operations that were retried.
@@ -106,7 +106,7 @@ pub async fn verify(
     let mut checks = FuturesUnordered::new();
     let mut ended = false;
     let mut interrupted = false;
-    let mut passed_over = 0;
+    let mut skipped = 0;
     while !ended || !checks.is_empty() {
         let has_room = !ended && checks.len() < options.parallel.max(1);
         tokio::select! {
@@ -126,7 +126,7 @@ pub async fn verify(
                 Some(NumberedLine { number, listed }) => {
                     match listed.and_then(|listed| checker.prepare(&listed)) {
                         Ok(ready) => checks.push(checker.check(ready)),
-                        Err(LineError::Other | LineError::Signature) => passed_over += 1,
+                        Err(LineError::Other | LineError::Signature) => skipped += 1,
                         Err(error) => {
                             let error = manifest.line_error(number, error);
                             send(VerifyEvent::Malformed { line: number, error });
@@ -146,7 +146,7 @@ pub async fn verify(
             outcome = Box::pin(extras.find(base, &manifest)) => outcome?,
         }
     }
-    Ok(VerifySummary { interrupted, passed_over, ..counting.summary() })
+    Ok(VerifySummary { interrupted, skipped, ..counting.summary() })
 }
 
 /// Passes events on and counts them.

@@ -168,7 +168,7 @@ impl Bounds {
 
     /// Limits the window to what a path of this RTT can use. Goodput on a short path scatters, so a wider
     /// window may seem to help and only costs memory.
-    pub(super) fn on_round_trip(&mut self, rtt: Duration) {
+    pub(super) fn on_rtt(&mut self, rtt: Duration) {
         let seconds = (rtt.as_secs_f64() + ENDS_DELAY) * self.least_stretch;
         self.most_window =
             ((FASTEST * seconds) as u64).clamp(self.least_window, self.allowed_window);

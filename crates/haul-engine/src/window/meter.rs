@@ -24,7 +24,7 @@ pub(super) struct Filling {
 
 impl Filling {
     /// `bytes` have arrived, and `in_flight` are left in flight.
-    pub(super) fn tell(&mut self, bytes: u64, in_flight: u64) {
+    pub(super) fn add(&mut self, bytes: u64, in_flight: u64) {
         self.in_flight += in_flight.saturating_add(bytes) as f64;
         self.count = self.count.saturating_add(1);
     }
@@ -76,7 +76,7 @@ pub(super) struct Meter {
 impl Meter {
     pub(super) fn progress(&mut self, now: Duration, bytes: u64, in_flight: u64) {
         self.ahead = self.ahead.saturating_add(bytes);
-        self.filling.tell(bytes, in_flight);
+        self.filling.add(bytes, in_flight);
         self.deliver(now, bytes);
     }
 

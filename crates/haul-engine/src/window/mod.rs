@@ -164,7 +164,7 @@ impl Window {
             let settled = self.search.found(&self.bounds);
             let found = self.path.on_link(now, shortest, link.queueing, settled);
             let base = self.path.base().unwrap_or(shortest);
-            self.bounds.on_round_trip(base);
+            self.bounds.on_rtt(base);
             if known.is_none() {
                 self.lanes.want_for_path(base, &self.bounds);
                 self.search.start_for_lanes(self.lanes.wanted(), base, &self.bounds);

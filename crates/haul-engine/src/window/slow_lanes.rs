@@ -10,10 +10,10 @@ use super::lanes::Lanes;
 use super::meter::Filling;
 use super::shorter::Shorter;
 
-/// How long a measurement lasts (a spell): nginx sends what `limit_rate` allows about once a second.
-const SPELL: Duration = Duration::from_secs(1);
+/// How long a measurement lasts: nginx sends what `limit_rate` allows about once a second.
+const MEASURED_OVER: Duration = Duration::from_secs(1);
 
-/// Lanes that open sooner than this after the beginning of a spell count for all of it.
+/// Lanes that open sooner than this after the beginning of a measurement count for all of it.
 const IN_TIME: Duration = Duration::from_millis(250);
 
 /// Bytes per second below which a lane is slow. A second may contain a burst: nginx sends the first second's
@@ -33,22 +33,22 @@ const MOST_DOUBLINGS: u32 = 6;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct SlowLanes {
-    /// When the current spell began.
+    /// When the current measurement began.
     begun: Duration,
     /// When bytes last arrived before it; `None` before the first bytes.
     since: Option<Duration>,
     /// When bytes last arrived.
     last: Duration,
     bytes: u64,
-    /// Lanes that were open at the last check; a change later than `IN_TIME` begins a new spell.
+    /// Lanes that were open at the last check; a change later than `IN_TIME` begins a new measurement.
     open: usize,
-    /// Whether lanes were slow in the last conclusive spell.
+    /// Whether lanes were slow in the last conclusive measurement.
     slow: bool,
     /// How full the window was: if it was not full, a low rate does not show that lanes are slow.
     filling: Filling,
     /// Bytes in flight when some last arrived.
     in_flight: u64,
-    /// The smallest window of the spell.
+    /// The smallest window of the measurement.
     window: Option<u64>,
     ranges: Shorter,
     /// The number of lanes before more were tried, and their goodput.
@@ -67,15 +67,15 @@ impl SlowLanes {
             return;
         }
         self.bytes = self.bytes.saturating_add(bytes);
-        self.filling.tell(bytes, in_flight);
+        self.filling.add(bytes, in_flight);
     }
 
-    /// Discards the current spell: something failed, there was no work, or the path is long.
+    /// Discards the current measurement: something failed, there was no work, or the path is long.
     pub(super) fn spoil(&mut self, now: Duration) {
         self.begin(self.since.map(|_| now), now);
     }
 
-    /// Judges the spell if it is over, and requests more lanes, or the number before. Returns the window that
+    /// Judges the measurement if it is over, and requests more lanes, or the number before. Returns the window that
     /// new lanes need to have work.
     pub(super) fn judge(
         &mut self,
@@ -94,14 +94,14 @@ impl SlowLanes {
         let least = self.window.map_or(window, |known| known.min(window));
         self.window = Some(least);
         if self.filling.is_unknown() && self.in_flight == 0 {
-            // Nothing was requested. The spell begins with the next request.
+            // Nothing was requested. The measurement begins with the next request.
             self.begin(None, now);
         }
-        if now.saturating_sub(self.begun) < SPELL || self.filling.is_unknown() {
+        if now.saturating_sub(self.begun) < MEASURED_OVER || self.filling.is_unknown() {
             return None;
         }
-        // Measured between two arrivals, so that it does not matter where in a burst the spell ended.
-        let ended = if now.saturating_sub(self.last) < SPELL { self.last } else { now };
+        // Measured between two arrivals, so that it does not matter where in a burst the measurement ended.
+        let ended = if now.saturating_sub(self.last) < MEASURED_OVER { self.last } else { now };
         let rate = self.bytes as f64 / ended.saturating_sub(since).as_secs_f64().max(1e-3);
         // Requests made because the window has grown may wait behind all others.
         let full = self.filling.was_full(least);
@@ -138,7 +138,7 @@ impl SlowLanes {
         Some(self.in_flight + (share * new as u64).max(Bounds::room_for(new)))
     }
 
-    /// Whether lanes were slow in the last conclusive spell. If so, shorter measurements cannot judge their
+    /// Whether lanes were slow in the last conclusive measurement. If so, shorter ones cannot judge their
     /// number.
     pub(super) const fn is_slow(&self) -> bool {
         self.slow

@@ -7,14 +7,14 @@ use std::time::Duration;
 use crate::support::{job, run};
 use haul_engine::{Overwrite, Preserve, Settings};
 use haul_storage::memory::{MemoryStorage, Operation};
-use haul_storage::{ErrorKind, KeptTimes, Metadata, RelPath, Timestamp};
+use haul_storage::{ErrorKind, Metadata, RelPath, StoredTimes, Timestamp};
 
 fn settings() -> Settings {
     Settings { retry_pause: Duration::from_millis(1), ..Settings::default() }
 }
 
-fn keeping(times: KeptTimes) -> Arc<MemoryStorage> {
-    MemoryStorage::builder().with_kept_times(times).build()
+fn storing(times: StoredTimes) -> Arc<MemoryStorage> {
+    MemoryStorage::builder().with_stored_times(times).build()
 }
 
 fn set(storage: &MemoryStorage, name: &str, seconds: i64, nanos: u32) {
@@ -38,20 +38,21 @@ const TIMES: [(i64, u32); 10] = [
 
 #[tokio::test]
 async fn a_rerun_copies_nothing_to_a_clock_coarser_or_shorter_than_declared() {
-    let bounded = |step_ns, first, last| KeptTimes { step_ns, ..KeptTimes::seconds(first, last) };
+    let bounded =
+        |step_ns, first, last| StoredTimes { step_ns, ..StoredTimes::seconds(first, last) };
     for times in [
-        KeptTimes::ALL,
-        KeptTimes::in_steps_of(100),
-        KeptTimes::in_steps_of(1000),
-        KeptTimes::in_steps_of(1_000_000),
+        StoredTimes::ALL,
+        StoredTimes::in_steps_of(100),
+        StoredTimes::in_steps_of(1000),
+        StoredTimes::in_steps_of(1_000_000),
         bounded(10_000_000, 315_532_800, 4_354_819_199),
         bounded(2_000_000_000, 315_532_800, 4_354_819_198),
         bounded(1_000_000_000, -2_147_483_648, 2_147_483_647),
-        KeptTimes::seconds(0, u32::MAX.into()),
+        StoredTimes::seconds(0, u32::MAX.into()),
         bounded(1, -2_147_483_648, 15_032_385_535),
     ] {
         for overwrite in [Overwrite::Different, Overwrite::Newer] {
-            let (source, destination) = (MemoryStorage::new(), keeping(times));
+            let (source, destination) = (MemoryStorage::new(), storing(times));
             for (at, (seconds, nanos)) in TIMES.into_iter().enumerate() {
                 let name = format!("f{at}");
                 source.add_file(&name, name.as_bytes());
@@ -81,7 +82,7 @@ async fn a_version_that_only_a_fine_clock_distinguishes_is_copied() {
         ((-20_000_000_000, 0), (-2_147_483_648, 0)),
     ];
     for (new, old) in rounded {
-        let (source, destination) = (MemoryStorage::new(), keeping(KeptTimes::ALL));
+        let (source, destination) = (MemoryStorage::new(), storing(StoredTimes::ALL));
         source.add_file("f", "new");
         destination.add_file("f", "old");
         set(&source, "f", new.0, new.1);
@@ -93,7 +94,7 @@ async fn a_version_that_only_a_fine_clock_distinguishes_is_copied() {
 
 #[tokio::test]
 async fn a_file_that_cannot_be_replaced_keeps_its_old_time() {
-    let (source, destination) = (MemoryStorage::new(), keeping(KeptTimes::ALL));
+    let (source, destination) = (MemoryStorage::new(), storing(StoredTimes::ALL));
     source.add_file("f", "new");
     destination.add_file("f", "old");
     set(&source, "f", 1_700_000_001, 5);
@@ -105,11 +106,11 @@ async fn a_file_that_cannot_be_replaced_keeps_its_old_time() {
 }
 
 #[tokio::test]
-async fn a_time_that_cannot_be_kept_is_reported_once() {
+async fn a_time_that_cannot_be_stored_is_reported_once() {
     let declared = MemoryStorage::builder()
-        .with_capabilities(|can| can.kept_times = KeptTimes::seconds(0, u32::MAX.into()))
+        .with_capabilities(|can| can.stored_times = StoredTimes::seconds(0, u32::MAX.into()))
         .build();
-    for destination in [declared, keeping(KeptTimes::seconds(0, u32::MAX.into()))] {
+    for destination in [declared, storing(StoredTimes::seconds(0, u32::MAX.into()))] {
         let source = MemoryStorage::new();
         for (at, seconds) in [-1_000_000, -2_000_000, 5_000_000_000, 7].into_iter().enumerate() {
             source.add_file(format!("f{at}"), "x");
@@ -127,7 +128,7 @@ async fn a_time_that_cannot_be_kept_is_reported_once() {
 /// links looked newer under its other name. The probe must use a file of its own.
 #[tokio::test]
 async fn a_file_keeps_its_time_while_the_clock_is_probed() {
-    let (source, destination) = (MemoryStorage::new(), keeping(KeptTimes::in_steps_of(100)));
+    let (source, destination) = (MemoryStorage::new(), storing(StoredTimes::in_steps_of(100)));
     source.add_file("f", "x");
     set(&source, "f", 1_700_000_001, 5);
     run(job(&source, &destination), settings()).await.assert_clean();
@@ -148,7 +149,7 @@ async fn a_file_keeps_its_time_while_the_clock_is_probed() {
 #[tokio::test]
 async fn the_clock_is_probed_even_if_times_are_not_preserved() {
     let (source, destination) =
-        (MemoryStorage::new(), keeping(KeptTimes::in_steps_of(1_000_000_000)));
+        (MemoryStorage::new(), storing(StoredTimes::in_steps_of(1_000_000_000)));
     source.add_file("f", "x");
     set(&source, "f", 1_700_000_001, 5);
     run(job(&source, &destination), settings()).await.assert_clean();

@@ -315,7 +315,7 @@ fn the_window_follows_a_server_that_slows_down_and_recovers() {
 }
 
 #[test]
-fn one_lane_is_kept_on_a_lan_and_two_where_two_are_faster() {
+fn one_lane_stays_on_a_lan_and_two_where_two_are_faster() {
     let link = Link::new("LAN", 0.2, 10_000.0).with(lan);
     let alone = run(&link, Control::Window(Box::new(Window::new(Limits::default()))));
     assert_eq!(alone.end().lanes, 1);

@@ -8,11 +8,11 @@ use haul_fault_proxy::{ConnectionState, Connections, FaultProxy, Injected};
 use crate::peers::*;
 
 fn works(proxy: &FaultProxy) -> bool {
-    exchange(proxy, b"hello") == Heard { bytes: b"hello".to_vec(), end: End::Fin }
+    exchange(proxy, b"hello") == Received { bytes: b"hello".to_vec(), end: End::Fin }
 }
 
 fn is_refused(proxy: &FaultProxy) -> bool {
-    exchange(proxy, b"hello") == Heard { bytes: Vec::new(), end: End::Reset }
+    exchange(proxy, b"hello") == Received { bytes: Vec::new(), end: End::Reset }
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn a_stalled_connection_is_accepted_and_forwarded_once_the_stall_is_lifted() {
     let proxy = FaultProxy::to(server.address).stall(Connections::Nth(1)).start().unwrap();
     let mut stalled = connect(&proxy);
     stalled.write_all(b"hello").unwrap();
-    assert_eq!(listen_a_moment(&mut stalled), Heard { bytes: Vec::new(), end: End::Silence });
+    assert_eq!(receive_briefly(&mut stalled), Received { bytes: Vec::new(), end: End::Timeout });
     assert!(works(&proxy));
     let stats = proxy.stats();
     assert_eq!(stats.connections[0].to_server.read, 0);
@@ -96,7 +96,7 @@ fn a_stalled_connection_is_no_longer_open_after_a_reset_by_the_client() {
     let proxy = FaultProxy::to(server.address).stall(Connections::All).start().unwrap();
     let client = connect(&proxy);
     assert!(proxy.wait_until(|stats| stats.open == 1, PATIENCE));
-    break_off(client);
+    reset(client);
     assert!(proxy.wait_until(|stats| stats.open == 0, PATIENCE));
 }
 
@@ -111,7 +111,7 @@ fn a_paused_proxy_forwards_nothing_and_loses_nothing() {
     open.write_all(b"during").unwrap();
     let mut new = connect(&proxy);
     new.write_all(b"new").unwrap();
-    assert_eq!(listen_a_moment(&mut open).end, End::Silence);
+    assert_eq!(receive_briefly(&mut open).end, End::Timeout);
     let paused = proxy.stats();
     assert_eq!(paused.to_server, before.to_server);
     assert_eq!(paused.accepted, 1);
@@ -131,7 +131,7 @@ fn a_paused_proxy_can_cut_all_connections() {
     ping(&mut client, b"before");
     proxy.pause();
     proxy.cut_all();
-    assert_eq!(listen(&mut client).end, End::Reset);
+    assert_eq!(receive(&mut client).end, End::Reset);
     proxy.resume();
     assert!(works(&proxy));
 }

@@ -12,9 +12,9 @@ const LENGTH: usize = 200_000;
 
 /// The bytes that an echo server returns.
 fn echoed(proxy: &FaultProxy, bytes: &[u8]) -> Vec<u8> {
-    let heard = exchange(proxy, bytes);
-    assert_eq!(heard.end, End::Fin);
-    heard.bytes
+    let received = exchange(proxy, bytes);
+    assert_eq!(received.end, End::Fin);
+    received.bytes
 }
 
 #[test]
@@ -134,8 +134,8 @@ fn a_blackhole_holds_everything_back_from_an_offset_until_it_is_lifted() {
         let fault = Fault::Blackhole { from: from as u64 };
         let hole = proxy.set(Connections::All, Direction::ToClient, fault);
         let mut client = connect(&proxy);
-        let before = listen_a_moment(&mut client);
-        assert_eq!(before.end, End::Silence, "{from}");
+        let before = receive_briefly(&mut client);
+        assert_eq!(before.end, End::Timeout, "{from}");
         assert_same(&before.bytes, &bytes[..from]);
         // The bytes behind that offset are not even read, and the other direction works.
         assert_eq!(proxy.stats().to_client.read, from as u64);
@@ -143,7 +143,7 @@ fn a_blackhole_holds_everything_back_from_an_offset_until_it_is_lifted() {
         assert_eq!(reports.recv().unwrap().bytes, b"hello?");
         assert!(proxy.stats().has_fired(hole));
         proxy.lift(hole);
-        let after = listen(&mut client);
+        let after = receive(&mut client);
         assert_eq!(after.end, End::Fin);
         assert_same(&after.bytes, &bytes[from..]);
     }
@@ -161,14 +161,14 @@ fn a_blackhole_beyond_the_end_has_no_effect() {
 #[test]
 fn a_blackhole_in_both_directions_starts_at_once_and_hides_ends_and_resets() {
     type Leave = fn(TcpStream);
-    let leave: [(Leave, End); 2] = [(drop, End::Fin), (break_off, End::Reset)];
+    let leave: [(Leave, End); 2] = [(drop, End::Fin), (reset, End::Reset)];
     for (leave, end) in leave {
         let (server, reports) = Server::reporting(|mut socket| {
             let writer = socket.try_clone().unwrap();
             let mut bytes = [0; 4];
             socket.read_exact(&mut bytes).unwrap();
             (&writer).write_all(&bytes).unwrap();
-            listen(&mut socket)
+            receive(&mut socket)
         });
         let proxy = server.proxy();
         let mut client = connect(&proxy);
@@ -177,17 +177,17 @@ fn a_blackhole_in_both_directions_starts_at_once_and_hides_ends_and_resets() {
             proxy.set(Connections::All, direction, Fault::Blackhole { from: 0 });
         }
         client.write_all(b"lost?").unwrap();
-        assert_eq!(listen_a_moment(&mut client), Heard { bytes: Vec::new(), end: End::Silence });
+        assert_eq!(receive_briefly(&mut client), Received { bytes: Vec::new(), end: End::Timeout });
         assert_eq!(proxy.stats().to_server.read, 4);
         leave(client);
         std::thread::sleep(MOMENT);
         assert!(reports.try_recv().is_err());
         assert_eq!(proxy.stats().open, 1);
         proxy.clear();
-        let heard = reports.recv().unwrap();
-        assert_eq!(heard.end, end);
+        let received = reports.recv().unwrap();
+        assert_eq!(received.end, end);
         // A reset discards bytes that were not read yet.
-        assert!(heard.bytes == b"lost?" || end == End::Reset, "{heard:?}");
+        assert!(received.bytes == b"lost?" || end == End::Reset, "{received:?}");
     }
 }
 
@@ -202,11 +202,11 @@ fn a_blackhole_holds_back_bytes_already_in_flight() {
     assert!(proxy.wait_until(|stats| stats.to_client.read == 1000, PATIENCE));
     proxy.set(Connections::All, Direction::ToClient, Fault::Blackhole { from: 300 });
     proxy.lift(delay);
-    let heard = listen_a_moment(&mut client);
-    assert_eq!(heard.end, End::Silence);
-    assert_same(&heard.bytes, &bytes[..300]);
+    let received = receive_briefly(&mut client);
+    assert_eq!(received.end, End::Timeout);
+    assert_same(&received.bytes, &bytes[..300]);
     proxy.clear();
-    assert_same(&listen(&mut client).bytes, &bytes[300..]);
+    assert_same(&receive(&mut client).bytes, &bytes[300..]);
 }
 
 #[test]
@@ -223,10 +223,10 @@ fn several_faults_apply_to_one_stream() {
         .unwrap();
     let mut client = connect(&proxy);
     client.shutdown(Shutdown::Write).unwrap();
-    let heard = listen(&mut client);
+    let received = receive(&mut client);
     let mut wanted = bytes[..100_000].to_vec();
     wanted[99_999] ^= 255;
-    assert_eq!(heard.end, End::Reset);
-    assert_same(&heard.bytes, &wanted);
+    assert_eq!(received.end, End::Reset);
+    assert_same(&received.bytes, &wanted);
     assert_eq!(proxy.fired().len(), 4);
 }

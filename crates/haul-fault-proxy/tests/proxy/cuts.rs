@@ -28,9 +28,9 @@ fn a_hard_cut_to_the_client_resets_both_sides_after_exactly_n_bytes() {
         let fault = Fault::CutHard { after: count as u64 };
         let proxy = server.proxy();
         let rule = proxy.set(Connections::All, Direction::ToClient, fault);
-        let heard = listen(&mut connect(&proxy));
-        assert_eq!(heard.end, End::Reset, "{count}");
-        assert_same(&heard.bytes, &bytes[..count]);
+        let received = receive(&mut connect(&proxy));
+        assert_eq!(received.end, End::Reset, "{count}");
+        assert_same(&received.bytes, &bytes[..count]);
         assert_eq!(proxy.fired(), fired_once(rule, Direction::ToClient, fault, count));
         assert_eq!(proxy.stats().connections[0].state, ConnectionState::Cut);
         assert_eq!(proxy.stats().to_client.delivered, count as u64);
@@ -47,11 +47,11 @@ fn a_hard_cut_to_the_server_resets_both_sides_after_exactly_n_bytes() {
         let proxy = server.proxy();
         let rule = proxy.set(Connections::All, Direction::ToServer, fault);
         let mut client = connect(&proxy);
-        let sent = say(&client, &bytes);
-        assert_eq!(listen_after(sent, &mut client).end, End::Reset, "{count}");
-        let heard = reports.recv().unwrap();
-        assert_eq!(heard.end, End::Reset, "{count}");
-        assert_same(&heard.bytes, &bytes[..count]);
+        let sent = write(&client, &bytes);
+        assert_eq!(receive_after(sent, &mut client).end, End::Reset, "{count}");
+        let received = reports.recv().unwrap();
+        assert_eq!(received.end, End::Reset, "{count}");
+        assert_same(&received.bytes, &bytes[..count]);
         assert_eq!(proxy.fired(), fired_once(rule, Direction::ToServer, fault, count));
     }
 }
@@ -68,9 +68,9 @@ fn a_cut_fires_at_the_end_of_the_stream_but_not_beyond_it() {
         let (server, _reports) = Server::source(bytes.clone());
         let proxy = server.proxy();
         let rule = proxy.set(Connections::All, Direction::ToClient, fault);
-        let heard = listen(&mut connect(&proxy));
-        assert_eq!(heard.end, end, "{fault:?}");
-        assert_same(&heard.bytes, &bytes);
+        let received = receive(&mut connect(&proxy));
+        assert_eq!(received.end, end, "{fault:?}");
+        assert_same(&received.bytes, &bytes);
         assert_eq!(proxy.fired(), fired_once(rule, Direction::ToClient, fault, LENGTH));
     }
     let after = LENGTH as u64 + 1;
@@ -79,9 +79,9 @@ fn a_cut_fires_at_the_end_of_the_stream_but_not_beyond_it() {
         let proxy = server.proxy();
         proxy.set(Connections::All, Direction::ToClient, fault);
         let mut client = connect(&proxy);
-        let heard = listen(&mut client);
-        assert_eq!(heard.end, End::Fin, "{fault:?}");
-        assert_same(&heard.bytes, &bytes);
+        let received = receive(&mut client);
+        assert_eq!(received.end, End::Fin, "{fault:?}");
+        assert_same(&received.bytes, &bytes);
         assert_same(&ping_pong(&mut client, &reports), b"still here");
         assert_eq!(proxy.fired(), []);
     }
@@ -90,12 +90,12 @@ fn a_cut_fires_at_the_end_of_the_stream_but_not_beyond_it() {
 /// Sends bytes and FIN to the server, and returns what it received: the other direction works up to its end.
 fn ping_pong(
     client: &mut std::net::TcpStream,
-    reports: &std::sync::mpsc::Receiver<Heard>,
+    reports: &std::sync::mpsc::Receiver<Received>,
 ) -> Vec<u8> {
     assert_eq!(send(client, b"still here"), None);
-    let heard = reports.recv().unwrap();
-    assert_eq!(heard.end, End::Fin);
-    heard.bytes
+    let received = reports.recv().unwrap();
+    assert_eq!(received.end, End::Fin);
+    received.bytes
 }
 
 #[test]
@@ -115,9 +115,9 @@ fn a_hard_cut_waits_for_a_receiver_that_is_slow_to_read() {
         // Whether the cut has fired by now depends on the buffers of this system.
         proxy.wait_until(|stats| stats.has_fired(rule), Duration::from_millis(500));
         std::thread::sleep(MOMENT);
-        let heard = listen(&mut client);
-        assert_eq!(heard.end, End::Reset);
-        assert_same(&heard.bytes, &bytes[..count]);
+        let received = receive(&mut client);
+        assert_eq!(received.end, End::Reset);
+        assert_same(&received.bytes, &bytes[..count]);
     }
 }
 
@@ -129,7 +129,7 @@ fn a_hard_cut_does_not_wait_for_a_receiver_that_is_gone() {
     let rule = proxy.set(Connections::All, Direction::ToClient, cut);
     let client = connect(&proxy);
     proxy.wait_until(|stats| stats.has_fired(rule), Duration::from_millis(500));
-    break_off(client);
+    reset(client);
     assert!(proxy.wait_until(|stats| stats.open == 0, PATIENCE));
     assert_eq!(reports.recv().unwrap().end, End::Reset);
 }
@@ -143,11 +143,11 @@ fn a_soft_cut_ends_both_streams_with_a_fin() {
         let proxy = server.proxy();
         let rule = proxy.set(Connections::All, Direction::ToClient, fault);
         let mut client = connect(&proxy);
-        let heard = listen(&mut client);
-        assert_eq!(heard.end, End::Fin, "{count}");
-        assert_same(&heard.bytes, &bytes[..count]);
+        let received = receive(&mut client);
+        assert_eq!(received.end, End::Fin, "{count}");
+        assert_same(&received.bytes, &bytes[..count]);
         let at_server = reports.recv().unwrap();
-        assert_eq!(at_server, Heard { bytes: Vec::new(), end: End::Fin }, "{count}");
+        assert_eq!(at_server, Received { bytes: Vec::new(), end: End::Fin }, "{count}");
         // Bytes sent after the cut disappear without an error.
         client.write_all(&pattern(5_000_000)).unwrap();
         client.shutdown(Shutdown::Write).unwrap();
@@ -168,9 +168,9 @@ fn a_truncated_response_ends_cleanly_and_the_other_direction_continues() {
         let proxy = server.proxy();
         let rule = proxy.set(Connections::All, Direction::ToClient, fault);
         let mut client = connect(&proxy);
-        let heard = listen(&mut client);
-        assert_eq!(heard.end, End::Fin, "{count}");
-        assert_same(&heard.bytes, &bytes[..count]);
+        let received = receive(&mut client);
+        assert_eq!(received.end, End::Fin, "{count}");
+        assert_same(&received.bytes, &bytes[..count]);
         assert_same(&ping_pong(&mut client, &reports), b"still here");
         assert!(proxy.wait_until(|stats| stats.open == 0, PATIENCE));
         let stats = proxy.stats();
@@ -188,8 +188,8 @@ fn a_truncated_upload_ends_cleanly_and_the_response_arrives() {
     proxy.set(Connections::All, Direction::ToServer, Fault::Truncate { after: 5 });
     let mut client = connect(&proxy);
     client.write_all(&pattern(10_000_000)).unwrap();
-    let heard = listen(&mut client);
-    assert_eq!(heard, Heard { bytes: pattern(5), end: End::Fin });
+    let received = receive(&mut client);
+    assert_eq!(received, Received { bytes: pattern(5), end: End::Fin });
 }
 
 #[test]
@@ -198,8 +198,8 @@ fn a_reset_is_passed_on_behind_a_truncated_stream() {
     let proxy = server.proxy();
     proxy.set(Connections::All, Direction::ToClient, Fault::Truncate { after: 0 });
     let mut client = connect(&proxy);
-    assert_eq!(listen(&mut client).end, End::Fin);
-    break_off(client);
+    assert_eq!(receive(&mut client).end, End::Fin);
+    reset(client);
     assert_eq!(reports.recv().unwrap().end, End::Reset);
 }
 
@@ -213,9 +213,9 @@ fn a_cut_set_on_an_open_connection_takes_effect_at_its_offset_or_at_once() {
         let fault = Fault::CutHard { after };
         proxy.set(Connections::All, Direction::ToClient, fault);
         // If the offset has been reached already, the cut takes effect before anything is sent.
-        let sent = if more > 0 { say(&client, &[2; 100]) } else { None };
-        let heard = listen_after(sent, &mut client);
-        assert_eq!(heard, Heard { bytes: vec![2; more], end: End::Reset }, "{after}");
+        let sent = if more > 0 { write(&client, &[2; 100]) } else { None };
+        let received = receive_after(sent, &mut client);
+        assert_eq!(received, Received { bytes: vec![2; more], end: End::Reset }, "{after}");
     }
 }
 
@@ -235,9 +235,9 @@ fn a_cut_applies_to_bytes_already_in_flight() {
         assert!(proxy.wait_until(|stats| stats.to_client.read == 1000, PATIENCE));
         proxy.set(Connections::All, Direction::ToClient, fault);
         proxy.lift(delay);
-        let heard = listen(&mut client);
-        assert_eq!(heard.end, end, "{fault:?}");
-        assert_same(&heard.bytes, &bytes[..300]);
+        let received = receive(&mut client);
+        assert_eq!(received.end, end, "{fault:?}");
+        assert_same(&received.bytes, &bytes[..300]);
     }
 }
 
@@ -268,8 +268,8 @@ fn of_several_cuts_the_one_at_the_lowest_offset_fires() {
     let proxy = server.proxy();
     proxy.set(Connections::All, Direction::ToClient, Fault::CutHard { after: 60 });
     let first = proxy.set(Connections::All, Direction::ToClient, Fault::Truncate { after: 30 });
-    let heard = listen(&mut connect(&proxy));
-    assert_eq!(heard, Heard { bytes: pattern(30), end: End::Fin });
+    let received = receive(&mut connect(&proxy));
+    assert_eq!(received, Received { bytes: pattern(30), end: End::Fin });
     assert_eq!(proxy.fired().len(), 1);
     assert_eq!(proxy.fired()[0].rule, first);
 }
@@ -287,7 +287,7 @@ fn cut_all_resets_every_connection_and_later_ones_work() {
     proxy.cut_all();
     assert_eq!(proxy.stats().open, 0);
     for client in &mut clients {
-        assert_eq!(listen(client), Heard { bytes: Vec::new(), end: End::Reset });
+        assert_eq!(receive(client), Received { bytes: Vec::new(), end: End::Reset });
     }
     assert_eq!(exchange(&proxy, b"again").bytes, b"again");
 }
@@ -299,6 +299,6 @@ fn cut_all_resets_a_client_that_has_just_connected() {
     for _ in 0..20 {
         let mut client = connect(&proxy);
         proxy.cut_all();
-        assert_eq!(listen(&mut client).end, End::Reset);
+        assert_eq!(receive(&mut client).end, End::Reset);
     }
 }

@@ -17,11 +17,11 @@ fn bytes_pass_unchanged_and_are_counted() {
         let bytes = pattern(size);
         let client = connect(&proxy);
         let mut reader = client.try_clone().unwrap();
-        let reading = std::thread::spawn(move || listen(&mut reader));
+        let reading = std::thread::spawn(move || receive(&mut reader));
         send(&client, &bytes);
-        let heard = reading.join().unwrap();
-        assert_eq!(heard.end, End::Fin);
-        assert_same(&heard.bytes, &bytes);
+        let received = reading.join().unwrap();
+        assert_eq!(received.end, End::Fin);
+        assert_same(&received.bytes, &bytes);
         let count = Bytes { read: size as u64, delivered: size as u64 };
         let last = proxy.stats().connections.pop().unwrap();
         assert_eq!((last.to_server, last.to_client), (count, count));
@@ -44,7 +44,7 @@ fn a_client_that_has_ended_its_stream_still_gets_the_response() {
         socket.write_all(&all).unwrap();
     });
     let proxy = server.proxy();
-    assert_eq!(exchange(&proxy, b"this"), Heard { bytes: b"got this".to_vec(), end: End::Fin });
+    assert_eq!(exchange(&proxy, b"this"), Received { bytes: b"got this".to_vec(), end: End::Fin });
 }
 
 #[test]
@@ -52,12 +52,12 @@ fn a_server_that_has_ended_its_stream_still_gets_everything() {
     let (server, reports) = Server::source(b"bye".to_vec());
     let proxy = server.proxy();
     let mut client = connect(&proxy);
-    assert_eq!(listen(&mut client).bytes, b"bye");
+    assert_eq!(receive(&mut client).bytes, b"bye");
     let bytes = pattern(500_000);
     send(&client, &bytes);
-    let heard = reports.recv().unwrap();
-    assert_eq!(heard.end, End::Fin);
-    assert_same(&heard.bytes, &bytes);
+    let received = reports.recv().unwrap();
+    assert_eq!(received.end, End::Fin);
+    assert_same(&received.bytes, &bytes);
 }
 
 #[test]
@@ -67,9 +67,9 @@ fn a_reset_by_the_client_arrives_after_its_bytes() {
     let mut client = connect(&proxy);
     client.write_all(b"last words").unwrap();
     assert!(proxy.wait_until(|stats| stats.to_server.delivered == 10, PATIENCE));
-    break_off(client);
-    let heard = reports.recv().unwrap();
-    assert_eq!(heard, Heard { bytes: b"last words".to_vec(), end: End::Reset });
+    reset(client);
+    let received = reports.recv().unwrap();
+    assert_eq!(received, Received { bytes: b"last words".to_vec(), end: End::Reset });
     assert_eq!(proxy.stats().connections[0].state, ConnectionState::Cut);
 }
 
@@ -79,20 +79,20 @@ fn a_reset_by_the_server_arrives_after_its_bytes() {
         socket.write_all(b"last words").unwrap();
         // The client confirms that it has the bytes.
         socket.read_exact(&mut [0]).unwrap();
-        break_off(socket);
+        reset(socket);
     });
     let proxy = server.proxy();
     let mut client = connect(&proxy);
-    let mut heard = [0; 10];
-    client.read_exact(&mut heard).unwrap();
+    let mut received = [0; 10];
+    client.read_exact(&mut received).unwrap();
     client.write_all(b"!").unwrap();
-    assert_eq!(listen(&mut client).end, End::Reset);
+    assert_eq!(receive(&mut client).end, End::Reset);
     assert_eq!(proxy.stats().connections[0].state, ConnectionState::Cut);
 }
 
 /// Waits for the end of the client's stream and then, without sending anything, for a reset.
 fn until_broken(mut socket: TcpStream) -> bool {
-    assert_eq!(listen(&mut socket).end, End::Fin);
+    assert_eq!(receive(&mut socket).end, End::Fin);
     let begin = Instant::now();
     while begin.elapsed() < PATIENCE {
         if socket.take_error().unwrap().is_some() {
@@ -110,7 +110,7 @@ fn a_reset_after_the_end_of_the_stream_is_passed_on_while_idle() {
     let client = connect(&proxy);
     client.shutdown(Shutdown::Write).unwrap();
     std::thread::sleep(MOMENT);
-    break_off(client);
+    reset(client);
     assert!(reports.recv().unwrap());
     assert_eq!(proxy.stats().connections[0].state, ConnectionState::Cut);
 }
@@ -126,7 +126,7 @@ fn an_end_and_a_reset_in_flight_together_both_arrive() {
     client.shutdown(Shutdown::Write).unwrap();
     assert!(proxy.wait_until(|stats| stats.to_server.read == 3, PATIENCE));
     std::thread::sleep(MOMENT);
-    break_off(client);
+    reset(client);
     std::thread::sleep(MOMENT);
     assert_eq!(proxy.stats().open, 1);
     proxy.clear();
@@ -153,8 +153,8 @@ fn a_refusal_by_the_server_resets_the_client_and_is_recorded() {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
     let proxy = FaultProxy::to(address).start().unwrap();
     for number in 1..=2 {
-        let heard = exchange(&proxy, b"anybody there?");
-        assert_eq!(heard, Heard { bytes: Vec::new(), end: End::Reset });
+        let received = exchange(&proxy, b"anybody there?");
+        assert_eq!(received, Received { bytes: Vec::new(), end: End::Reset });
         let stats = proxy.stats();
         let failure = stats.failures.last().unwrap();
         assert_eq!(failure.connection, Some(number));
@@ -177,7 +177,7 @@ fn ipv4_and_ipv6_can_be_bridged() {
     assert_eq!(exchange(&proxy, b"6 to 4").bytes, b"6 to 4");
     // For a hard cut, the proxy looks up the client's socket, which is IPv6, in /proc.
     proxy.set(Connections::All, Direction::ToClient, Fault::CutHard { after: 1 });
-    assert_eq!(exchange(&proxy, b"6 to 4"), Heard { bytes: b"6".to_vec(), end: End::Reset });
+    assert_eq!(exchange(&proxy, b"6 to 4"), Received { bytes: b"6".to_vec(), end: End::Reset });
 }
 
 #[test]
@@ -192,9 +192,9 @@ fn two_hundred_connections_at_once_keep_their_bytes_apart() {
     }
     for (number, mut client) in clients.into_iter().enumerate() {
         client.shutdown(Shutdown::Write).unwrap();
-        let heard = listen(&mut client);
-        assert_eq!(heard.end, End::Fin);
-        assert_same(&heard.bytes, &bytes(number));
+        let received = receive(&mut client);
+        assert_eq!(received.end, End::Fin);
+        assert_same(&received.bytes, &bytes(number));
     }
     assert!(proxy.wait_until(|stats| stats.open == 0, PATIENCE));
     let stats = proxy.stats();
@@ -243,9 +243,9 @@ fn a_hundred_megabytes_pass_unchanged_through_delay_and_rate_both_ways() {
         writer.write_all(&sent).unwrap();
         writer.shutdown(Shutdown::Write).unwrap();
     });
-    let heard = listen(&mut client);
+    let received = receive(&mut client);
     writing.join().unwrap();
-    assert_eq!(heard.end, End::Fin);
-    assert_same(&heard.bytes, &bytes);
+    assert_eq!(received.end, End::Fin);
+    assert_same(&received.bytes, &bytes);
     assert_eq!(proxy.fired().len(), 4);
 }

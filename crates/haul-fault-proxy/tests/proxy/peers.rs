@@ -61,26 +61,26 @@ impl Server {
     }
 
     /// Sends these bytes and ends its stream, then reports everything that it received.
-    pub fn source(bytes: Vec<u8>) -> (Self, Receiver<Heard>) {
+    pub fn source(bytes: Vec<u8>) -> (Self, Receiver<Received>) {
         let bytes = Arc::new(bytes);
         Self::reporting(move |mut socket| {
             let sent = send(&socket, &bytes);
-            listen_after(sent, &mut socket)
+            receive_after(sent, &mut socket)
         })
     }
 
     /// Sends these bytes, but does not end its stream before the client does.
-    pub fn quiet_source(bytes: Vec<u8>) -> (Self, Receiver<Heard>) {
+    pub fn quiet_source(bytes: Vec<u8>) -> (Self, Receiver<Received>) {
         let bytes = Arc::new(bytes);
         Self::reporting(move |mut socket| {
-            let sent = say(&socket, &bytes);
-            listen_after(sent, &mut socket)
+            let sent = write(&socket, &bytes);
+            receive_after(sent, &mut socket)
         })
     }
 
     /// Reports what it received and how the stream ended.
-    pub fn sink() -> (Self, Receiver<Heard>) {
-        Self::reporting(|mut socket| listen(&mut socket))
+    pub fn sink() -> (Self, Receiver<Received>) {
+        Self::reporting(|mut socket| receive(&mut socket))
     }
 
     pub fn reporting<R: Send + 'static>(
@@ -128,18 +128,18 @@ pub enum End {
     Fin,
     Reset,
     /// It did not end within the socket's timeout.
-    Silence,
+    Timeout,
 }
 
 /// The bytes received, and how the stream ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Heard {
+pub struct Received {
     pub bytes: Vec<u8>,
     pub end: End,
 }
 
 /// Receives up to the end of the stream.
-pub fn listen(socket: &mut TcpStream) -> Heard {
+pub fn receive(socket: &mut TcpStream) -> Received {
     let mut bytes = Vec::new();
     let mut buffer = vec![0; 65536];
     let end = loop {
@@ -148,21 +148,21 @@ pub fn listen(socket: &mut TcpStream) -> Heard {
             Ok(count) => bytes.extend_from_slice(&buffer[..count]),
             Err(error) => match error.kind() {
                 ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => break End::Reset,
-                ErrorKind::WouldBlock | ErrorKind::TimedOut => break End::Silence,
+                ErrorKind::WouldBlock | ErrorKind::TimedOut => break End::Timeout,
                 ErrorKind::Interrupted => {}
                 _ => panic!("{error}"),
             },
         }
     };
-    Heard { bytes, end }
+    Received { bytes, end }
 }
 
 /// Receives until nothing has arrived for a moment.
-pub fn listen_a_moment(socket: &mut TcpStream) -> Heard {
+pub fn receive_briefly(socket: &mut TcpStream) -> Received {
     socket.set_read_timeout(Some(MOMENT)).unwrap();
-    let heard = listen(socket);
+    let received = receive(socket);
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    heard
+    received
 }
 
 /// Connects without checking that the connection still exists. The proxy may have reset it already,
@@ -185,14 +185,14 @@ pub fn connect(proxy: &FaultProxy) -> TcpStream {
 }
 
 /// Connects, sends, and receives what an echo or source server sends, up to its end.
-pub fn exchange(proxy: &FaultProxy, bytes: &[u8]) -> Heard {
+pub fn exchange(proxy: &FaultProxy, bytes: &[u8]) -> Received {
     let mut socket = connect(proxy);
     let sent = send(&socket, bytes);
-    listen_after(sent, &mut socket)
+    receive_after(sent, &mut socket)
 }
 
 /// Sends all bytes; if the connection broke, returns how it ended.
-pub fn say(mut socket: &TcpStream, bytes: &[u8]) -> Option<End> {
+pub fn write(mut socket: &TcpStream, bytes: &[u8]) -> Option<End> {
     match socket.write_all(bytes) {
         Ok(()) => None,
         Err(error) => match error.kind() {
@@ -204,7 +204,7 @@ pub fn say(mut socket: &TcpStream, bytes: &[u8]) -> Option<End> {
 
 /// Sends all bytes and ends the stream; if the connection broke, returns how it ended.
 pub fn send(socket: &TcpStream, bytes: &[u8]) -> Option<End> {
-    let broken = say(socket, bytes);
+    let broken = write(socket, bytes);
     if broken.is_none() {
         // It may be broken by now, which the next read reports.
         let _ = socket.shutdown(Shutdown::Write);
@@ -213,9 +213,9 @@ pub fn send(socket: &TcpStream, bytes: &[u8]) -> Option<End> {
 }
 
 /// Receives up to the end. The system reports a reset once, and may have done so while sending.
-pub fn listen_after(sent: Option<End>, socket: &mut TcpStream) -> Heard {
-    let Heard { bytes, end } = listen(socket);
-    Heard { bytes, end: sent.unwrap_or(end) }
+pub fn receive_after(sent: Option<End>, socket: &mut TcpStream) -> Received {
+    let Received { bytes, end } = receive(socket);
+    Received { bytes, end: sent.unwrap_or(end) }
 }
 
 /// Sends bytes and receives the same number.
@@ -227,7 +227,7 @@ pub fn ping(socket: &mut TcpStream, bytes: &[u8]) -> Vec<u8> {
 }
 
 /// Closes with a reset.
-pub fn break_off(socket: TcpStream) {
+pub fn reset(socket: TcpStream) {
     rustix::net::sockopt::set_socket_linger(&socket, Some(Duration::ZERO)).unwrap();
     drop(socket);
 }

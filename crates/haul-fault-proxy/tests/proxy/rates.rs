@@ -25,7 +25,7 @@ fn bytes_arrive_no_faster_than_the_rate() {
         let start = Instant::now();
         let mut client = connect(&proxy);
         let mut reader = client.try_clone().unwrap();
-        let reading = thread::spawn(move || listen(&mut reader));
+        let reading = thread::spawn(move || receive(&mut reader));
         client.write_all(&bytes).unwrap();
         send(&client, &[]);
         assert_same(&reading.join().unwrap().bytes, &bytes);

@@ -103,7 +103,7 @@ fn a_delay_does_not_limit_the_bytes_in_flight() {
 
 #[test]
 fn the_end_of_the_stream_and_a_reset_are_delayed_too() {
-    let (server, reports) = Server::reporting(|mut socket| (listen(&mut socket), Instant::now()));
+    let (server, reports) = Server::reporting(|mut socket| (receive(&mut socket), Instant::now()));
     let proxy = server.proxy();
     proxy.set(Connections::All, Direction::ToServer, Fault::delay(ms(100)));
     for (number, end) in [(1, End::Fin), (2, End::Reset)] {
@@ -113,10 +113,10 @@ fn the_end_of_the_stream_and_a_reset_are_delayed_too() {
         let start = Instant::now();
         match end {
             End::Fin => client.shutdown(Shutdown::Write).unwrap(),
-            _ => break_off(client),
+            _ => reset(client),
         }
-        let (heard, at) = reports.recv().unwrap();
-        assert_eq!(heard, Heard { bytes: b"x".to_vec(), end });
+        let (received, at) = reports.recv().unwrap();
+        assert_eq!(received, Received { bytes: b"x".to_vec(), end });
         assert!(at - start >= ms(100), "{end:?}");
     }
 }
@@ -143,7 +143,7 @@ fn an_infinite_delay_holds_bytes_until_it_is_lifted() {
     proxy.set(Connections::All, Direction::ToServer, Fault::delay(Duration::MAX));
     let mut client = connect(&proxy);
     client.write_all(b"never").unwrap();
-    assert_eq!(listen_a_moment(&mut client), Heard { bytes: Vec::new(), end: End::Silence });
+    assert_eq!(receive_briefly(&mut client), Received { bytes: Vec::new(), end: End::Timeout });
     proxy.clear();
     client.read_exact(&mut [0; 5]).unwrap();
 }
@@ -165,9 +165,9 @@ fn a_line_takes_no_more_than_its_capacity() {
     std::thread::sleep(MOMENT);
     assert!(proxy.stats().to_server.read <= CAPACITY);
     proxy.clear();
-    let heard = reports.recv().unwrap();
+    let received = reports.recv().unwrap();
     sending.join().unwrap();
-    assert_same(&heard.bytes, &bytes);
+    assert_same(&received.bytes, &bytes);
 }
 
 #[test]

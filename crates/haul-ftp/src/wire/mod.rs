@@ -16,5 +16,5 @@ pub use features::Features;
 pub use hash::{HashCommand, SHA_256};
 pub use passive::{announced_size, extended_port, port};
 pub use quoted::quoted;
-pub use reply::{Reply, ReplyParser, says};
-pub use time::{KEPT_TIMES, format_time, parse_time};
+pub use reply::{Reply, ReplyParser, mentions};
+pub use time::{STORED_TIMES, format_time, parse_time};

@@ -76,8 +76,8 @@ impl Reply {
 
     /// Whether the text has these words outside the names that were sent. `words` is in lower case; the text may be in
     /// any.
-    pub fn says(&self, words: &str) -> bool {
-        says(&String::from_utf8_lossy(&self.lines.join(&b' ')), &self.sent, words)
+    pub fn mentions(&self, words: &str) -> bool {
+        mentions(&String::from_utf8_lossy(&self.lines.join(&b' ')), &self.sent, words)
     }
 }
 
@@ -99,7 +99,7 @@ impl fmt::Debug for Reply {
 /// A server may show a path shortened, below another root or with doubled quotes, so each component counts
 /// as a name. Only names that contain all the words are ignored: a file called `file` is no reason to
 /// overlook `no such file`.
-pub fn says(text: &str, sent: &[u8], words: &str) -> bool {
+pub fn mentions(text: &str, sent: &[u8], words: &str) -> bool {
     let mut text = text.to_ascii_lowercase();
     if !text.contains(words) {
         return false;
@@ -255,7 +255,7 @@ mod tests {
             ("X: not found", "/x", true),
             ("denied", "/a/not found", false),
         ] {
-            assert_eq!(says(text, sent.as_bytes(), words), expected, "{text}");
+            assert_eq!(mentions(text, sent.as_bytes(), words), expected, "{text}");
         }
     }
 

@@ -1,9 +1,9 @@
 //! Times in `MDTM`, `MFMT` and the facts of `MLST` (RFC 3659, 2.3): `YYYYMMDDHHMMSS[.fraction]`, always UTC.
 
-use haul_storage::{KeptTimes, Timestamp};
+use haul_storage::{StoredTimes, Timestamp};
 
 /// The times that can be represented: whole seconds in the years 0 to 9999.
-pub const KEPT_TIMES: KeptTimes = KeptTimes::seconds(-62_167_219_200, 253_402_300_799);
+pub const STORED_TIMES: StoredTimes = StoredTimes::seconds(-62_167_219_200, 253_402_300_799);
 
 /// Parses a time; `None` if it is malformed. A fraction of a second is dropped, because it cannot be set.
 pub fn parse_time(text: &[u8]) -> Option<Timestamp> {

@@ -11,7 +11,7 @@ use crate::{host, opened, secured};
 
 /// The only case that may fail: both servers can set a file's time but not a directory's, and the suite
 /// requires both of a storage that declares times.
-const EXPECTED_FAILURE: &str = "metadata::times_of_directories_are_kept";
+const EXPECTED_FAILURE: &str = "metadata::times_of_directories_are_preserved";
 
 async fn conforms(port: u16, options: FtpOptions) {
     let host = host(port, options);

@@ -61,7 +61,7 @@ async fn xsha256_is_used_where_hash_is_not_announced() {
     const REPLY: &str = "250 2CF24DBA5FB0A30E26E83B2AC5B9E29E1B161E5C1FA7425E73043362938B9824";
     let script = Script {
         features: &["SIZE", "REST STREAM", "HASH SHA-1*;MD5", "XSHA256"],
-        answers: &[("XSHA256", REPLY)],
+        replies: &[("XSHA256", REPLY)],
         ..Script::default()
     };
     let (server, _journals, storage) = storage(script).await;
@@ -89,7 +89,7 @@ async fn digests_that_are_only_announced_are_requested_once() {
 async fn a_digest_refused_for_one_file_is_requested_for_the_next() {
     const REFUSED: &[(&str, &str)] = &[("HASH", "550 Permission denied.")];
     let script =
-        Script { features: &["SIZE", "HASH SHA-256*"], answers: REFUSED, ..Script::default() };
+        Script { features: &["SIZE", "HASH SHA-256*"], replies: REFUSED, ..Script::default() };
     let (server, _journals, storage) = storage(script).await;
     assert_eq!(storage.digest(&path("f"), SHA256).await.unwrap(), None);
     let error = storage.digest(&path("nothing"), SHA256).await.unwrap_err();

@@ -117,8 +117,8 @@ async fn list_is_not_used_if_list_all_works() {
 async fn list_is_used_if_list_all_is_refused() {
     for reply in ["550 -a: No such file or directory", "501 What?", "550 No files found", "450 No."]
     {
-        let answers = Box::leak(Box::new([("LIST -a", reply)]));
-        let script = Script { listing: LINE, answers, ..Script::default() };
+        let replies = Box::leak(Box::new([("LIST -a", reply)]));
+        let script = Script { listing: LINE, replies, ..Script::default() };
         let (_server, _journals, storage) = storage(script).await;
         assert_eq!(names(&storage).await, ["f"], "{reply}");
     }
@@ -131,14 +131,14 @@ async fn an_empty_directory_may_be_reported_in_several_ways() {
     let members: &[_] = &[("LIST", "550 No members found.")];
     let both: &[_] = &[("LIST -a", "226 Nothing."), ("LIST", "450 No files found.")];
     let facts: &[_] = &[("MLSD", "226 Nothing."), ("MLST", "250-\r\n type=dir; /up\r\n250 End")];
-    for answers in [over, refused, members, both, facts] {
-        let features = if answers == facts { FACTS } else { Script::default().features };
+    for replies in [over, refused, members, both, facts] {
+        let features = if replies == facts { FACTS } else { Script::default().features };
         let (_server, _journals, storage) =
-            storage(Script { answers, features, ..Script::default() }).await;
-        assert!(names(&storage).await.is_empty(), "{answers:?}");
+            storage(Script { replies, features, ..Script::default() }).await;
+        assert!(names(&storage).await.is_empty(), "{replies:?}");
     }
-    let answers = &[("LIST", "550 Permission denied.")];
-    let (_server, _journals, storage) = storage(Script { answers, ..Script::default() }).await;
+    let replies = &[("LIST", "550 Permission denied.")];
+    let (_server, _journals, storage) = storage(Script { replies, ..Script::default() }).await;
     let error = listed(&storage).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
 }
@@ -146,11 +146,11 @@ async fn an_empty_directory_may_be_reported_in_several_ways() {
 /// The refusal was taken for "not found", so an unreadable file was reported as missing.
 #[tokio::test]
 async fn a_quoted_name_does_not_make_a_refused_file_missing() {
-    let answers = &[
+    let replies = &[
         ("MLST /up/not found.txt", "550 not found.txt: Permission denied"),
         ("MLST", "250-Facts\r\n type=dir; up\r\n250 End"),
     ];
-    let script = Script { features: FACTS, answers, ..Script::default() };
+    let script = Script { features: FACTS, replies, ..Script::default() };
     let (_server, _journals, storage) = storage(script).await;
     let error = storage.stat(&path("not found.txt")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
@@ -159,9 +159,9 @@ async fn a_quoted_name_does_not_make_a_refused_file_missing() {
 /// The quoted name was taken for the server's own words, so a refused directory was listed as empty.
 #[tokio::test]
 async fn a_quoted_name_does_not_make_a_refused_directory_empty() {
-    let answers =
+    let replies =
         &[("CWD /up/no files", "250 There."), ("LIST", "550 /up/no files: Permission denied")];
-    let (_server, _journals, storage) = storage(Script { answers, ..Script::default() }).await;
+    let (_server, _journals, storage) = storage(Script { replies, ..Script::default() }).await;
     let error = storage.list(&path("no files")).await.err().unwrap();
     assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
 }
@@ -182,17 +182,17 @@ async fn commands_announced_but_unknown_are_avoided() {
         let both: &'static [_] =
             Box::leak(Box::new([("MLSD", reply("MLSD")), ("MLST", reply("MLST"))]));
         for unknown in [&both[..1], &both[1..], both] {
-            let mut answers: Vec<(&'static str, &'static str)> =
+            let mut replies: Vec<(&'static str, &'static str)> =
                 unknown.iter().map(|(verb, reply)| (*verb, &reply[..])).collect();
             if unknown == &both[..1] {
-                answers.push(("MLST /up", "250-\r\n type=dir; /up\r\n250 End"));
-                answers.push(("MLST /up/f", "250-\r\n type=file;size=7; /up/f\r\n250 End"));
-                answers.push(("MLST", "550 Not there."));
+                replies.push(("MLST /up", "250-\r\n type=dir; /up\r\n250 End"));
+                replies.push(("MLST /up/f", "250-\r\n type=file;size=7; /up/f\r\n250 End"));
+                replies.push(("MLST", "550 Not there."));
             }
             let listings: &[(&str, &[u8])] = &[("MLSD /up", b"type=file;size=7; f\r\n")];
-            let answers = Box::leak(answers.into_boxed_slice());
+            let replies = Box::leak(replies.into_boxed_slice());
             let script =
-                Script { features: FACTS, listing: LINE, listings, answers, ..Script::default() };
+                Script { features: FACTS, listing: LINE, listings, replies, ..Script::default() };
             let (server, _journals, storage) = storage(script).await;
             for _ in 0..2 {
                 assert_eq!(names(&storage).await, ["f"]);
@@ -209,8 +209,8 @@ async fn commands_announced_but_unknown_are_avoided() {
 async fn lengths_come_from_the_listing_if_size_is_refused() {
     let unknown: &[_] = &[("SIZE", "502 No."), ("MDTM", "502 No.")];
     let denied: &[_] = &[("SIZE", "550 SIZE not allowed"), ("MDTM", "550 Operation not permitted")];
-    for answers in [unknown, denied] {
-        let script = Script { answers, listing: LINE, ..Script::default() };
+    for replies in [unknown, denied] {
+        let script = Script { replies, listing: LINE, ..Script::default() };
         let (server, _journals, storage) = storage(script).await;
         let entries = listed(&storage).await.unwrap();
         assert_eq!((entries.len(), entries[0].size), (1, 7));
@@ -229,32 +229,32 @@ async fn a_file_of_unknown_length_is_not_empty() {
     ];
     let without_size = Box::leak([facts, &[("SIZE", "502 No.")]].concat().into_boxed_slice());
     let listing = b"type=file; f\r\n";
-    for (answers, begins) in [
+    for (replies, begins) in [
         (facts, "150 Here it comes."),
         (without_size, "150 Opening BINARY mode data connection for f ({} bytes)."),
         (without_size, "150 Here it comes."),
     ] {
-        let script = Script { features: FACTS, answers, listing, begins, ..Script::default() };
+        let script = Script { features: FACTS, replies, listing, begins, ..Script::default() };
         let (server, _journals, storage) = storage(script).await;
         is_whole(&storage).await;
         let sent = sent(&server, "SIZE /up/f");
-        assert!(sent > 0 && (sent == 1 || answers == facts), "{:?}", server.commands());
+        assert!(sent > 0 && (sent == 1 || replies == facts), "{:?}", server.commands());
     }
     // SIZE is requested for the files of a listing.
-    let script = Script { features: FACTS, answers: facts, listing, ..Script::default() };
+    let script = Script { features: FACTS, replies: facts, listing, ..Script::default() };
     let (_server, _journals, storage) = storage(script).await;
     assert_eq!(listed(&storage).await.unwrap()[0].size, 7);
 }
 
 #[tokio::test]
 async fn a_length_in_a_quoted_name_is_not_that_of_the_file() {
-    let answers = &[
+    let replies = &[
         ("MLST /up/f (3 bytes)", "250-\r\n type=file; f (3 bytes)\r\n250 End"),
         ("MLST", "250-\r\n type=dir; up\r\n250 End"),
         ("SIZE", "502 No."),
     ];
     let begins = "150 Opening data channel for \"/up/f (3 bytes)\"";
-    let script = Script { features: FACTS, answers, begins, ..Script::default() };
+    let script = Script { features: FACTS, replies, begins, ..Script::default() };
     let (server, _journals, storage) = storage(script).await;
     server.put("/up/f (3 bytes)", b"content");
     assert_eq!(storage.stat(&path("f (3 bytes)")).await.unwrap().size, 7);
@@ -270,7 +270,7 @@ async fn a_length_missing_from_a_listing_is_unknown_and_not_zero() {
         ("SIZE", "502 No."),
     ];
     let listing = b"type=file;modify=20240203101112; f\r\n";
-    let script = Script { features: FACTS, answers: facts, listing, ..Script::default() };
+    let script = Script { features: FACTS, replies: facts, listing, ..Script::default() };
     let (_server, _journals, storage) = storage(script).await;
     let entries = listed(&storage).await.unwrap();
     assert_eq!(entries[0].known_size(), None, "{entries:?}");
@@ -279,8 +279,8 @@ async fn a_length_missing_from_a_listing_is_unknown_and_not_zero() {
 
 #[tokio::test]
 async fn files_can_be_written_into_a_drop_directory() {
-    let answers = &[("LIST", "550 Permission denied."), ("SIZE", "550 No."), ("MDTM", "550 No.")];
-    let (server, _journals, storage) = storage(Script { answers, ..Script::default() }).await;
+    let replies = &[("LIST", "550 Permission denied."), ("SIZE", "550 No."), ("MDTM", "550 No.")];
+    let (server, _journals, storage) = storage(Script { replies, ..Script::default() }).await;
     let options =
         CommitOptions { metadata: Metadata::default(), replace: true, sync: false, expected: None };
     for name in ["a", "b", "c"] {
@@ -295,7 +295,7 @@ async fn files_can_be_written_into_a_drop_directory() {
 #[tokio::test]
 async fn files_are_found_beside_a_directory_that_cannot_be_listed() {
     let script = Script {
-        answers: &[("SIZE", "550 No."), ("MDTM", "550 No.")],
+        replies: &[("SIZE", "550 No."), ("MDTM", "550 No.")],
         listing: b"-rw-r--r-- 1 u g 7 Jan 01 2020 f\r\n",
         unlistable: "/up/drop",
         ..Script::default()
@@ -312,7 +312,7 @@ async fn files_are_found_beside_a_directory_that_cannot_be_listed() {
 #[tokio::test]
 async fn size_is_still_used_after_a_transient_failure_of_its_probe() {
     let script = Script {
-        answers: &[("SIZE /up/x", "550 No."), ("MDTM", "550 No."), ("SIZE /up/f", "450 Busy.")],
+        replies: &[("SIZE /up/x", "550 No."), ("MDTM", "550 No."), ("SIZE /up/f", "450 Busy.")],
         listing: b"-rw-r--r-- 1 u g 7 Jan 01 2020 f\r\n",
         ..Script::default()
     };
@@ -335,8 +335,8 @@ impl Missing for FtpStorage {
 
 #[tokio::test]
 async fn a_server_without_rest_is_read_from_the_beginning() {
-    let answers = &[("REST", "502 No.")];
-    let (server, _journals, storage) = storage(Script { answers, ..Script::default() }).await;
+    let replies = &[("REST", "502 No.")];
+    let (server, _journals, storage) = storage(Script { replies, ..Script::default() }).await;
     assert!(storage.capabilities().ranged_reads);
     let file = storage.open(&path("f")).await.unwrap();
     assert!(file.is_ranged());
@@ -389,8 +389,8 @@ async fn an_upload_uses_pasv_if_ports_of_epsv_are_blocked() {
 #[tokio::test]
 async fn an_upload_succeeds_without_its_time_if_times_cannot_be_set() {
     let features = &["MFMT", "SIZE", "MDTM", "REST STREAM"];
-    let answers = &[("MFMT", "502 No.")];
-    let script = Script { features, answers, ..Script::default() };
+    let replies = &[("MFMT", "502 No.")];
+    let script = Script { features, replies, ..Script::default() };
     let (server, _journals, storage) = storage(script).await;
     assert!(storage.capabilities().times);
     let modified = Some(haul_storage::Timestamp { seconds: 1_000_000_000, nanos: 0 });
@@ -426,8 +426,8 @@ async fn a_server_that_loses_pipelined_commands_gets_one_at_a_time() {
 
 #[tokio::test]
 async fn waiting_for_a_dripping_reply_is_bounded() {
-    let answers = &[("FEAT", "211-and")];
-    let script = Script { answers, drip: Duration::from_millis(100), ..Script::default() };
+    let replies = &[("FEAT", "211-and")];
+    let script = Script { replies, drip: Duration::from_millis(100), ..Script::default() };
     let server = Scripted::start(script).await;
     let silence = Duration::from_millis(300);
     let host = host(
@@ -441,12 +441,12 @@ async fn waiting_for_a_dripping_reply_is_bounded() {
 
 #[tokio::test]
 async fn a_time_refused_for_one_file_is_set_on_the_others() {
-    let answers = &[
+    let replies = &[
         ("MDTM 20010909014640 /up/.b.haul-part", "550 Could not set file modification time."),
         ("MDTM", "213 File modification time set."),
     ];
     let greeting = "220 (vsFTPd 3.0.3)\r\n";
-    let script = Script { greeting, answers, ..Script::default() };
+    let script = Script { greeting, replies, ..Script::default() };
     let (server, _journals, storage) = storage(script).await;
     let modified = Some(haul_storage::Timestamp { seconds: 1_000_000_000, nanos: 0 });
     let metadata = Metadata { modified, ..Metadata::default() };
@@ -464,13 +464,13 @@ async fn a_time_refused_for_one_file_is_set_on_the_others() {
 
 #[tokio::test]
 async fn a_command_refused_for_one_name_is_used_for_the_others() {
-    let answers = &[
+    let replies = &[
         ("MLST /up/odd", "501 Not that name."),
         ("MLST /up/f", "250-Facts\r\n type=file;modify=20240203101112; f\r\n250 End"),
         ("MLST", "250-Facts\r\n type=dir; up\r\n250 End"),
         ("SIZE /up/odd", "501 Not that name."),
     ];
-    let script = Script { features: FACTS, answers, ..Script::default() };
+    let script = Script { features: FACTS, replies, ..Script::default() };
     let (server, _journals, storage) = storage(script).await;
     assert!(storage.stat(&path("odd")).await.is_err());
     for _ in 0..2 {

@@ -173,8 +173,8 @@ async fn after_a_parked_download_has_timed_out_none_is_parked() {
 #[tokio::test]
 async fn the_old_file_remains_if_the_rename_fails_for_another_reason() {
     for reply in [("RNFR", "550 Permission denied."), ("RNTO", "450 Busy.")] {
-        let answers = Box::leak(Box::new([reply]));
-        let (server, _journals, storage) = storage(Script { answers, ..Script::default() }).await;
+        let replies = Box::leak(Box::new([reply]));
+        let (server, _journals, storage) = storage(Script { replies, ..Script::default() }).await;
         server.put("/up/f", b"old");
         let new = Bytes::from_static(b"new");
         let error = storage.write_whole(&path("f"), new, &REPLACING).await.unwrap_err();
@@ -201,8 +201,8 @@ async fn a_listing_full_of_errors_does_not_block_the_lane() {
 
 #[tokio::test]
 async fn a_server_with_only_active_mode_is_reported() {
-    let answers = &[("EPSV", "500 What?"), ("PASV", "502 Active mode only.")];
-    let (server, _journals, storage) = storage(Script { answers, ..Script::default() }).await;
+    let replies = &[("EPSV", "500 What?"), ("PASV", "502 Active mode only.")];
+    let (server, _journals, storage) = storage(Script { replies, ..Script::default() }).await;
     server.put("/up/f", b"content");
     let error = storage.read_whole(&path("f"), 100).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
@@ -211,9 +211,9 @@ async fn a_server_with_only_active_mode_is_reported() {
 
 #[tokio::test]
 async fn the_address_in_a_reply_to_pasv_is_ignored() {
-    let answers = &[("EPSV", "500 What?")];
+    let replies = &[("EPSV", "500 What?")];
     // TEST-NET-1 (RFC 5737).
-    let script = Script { answers, address: "192,0,2,1", ..Script::default() };
+    let script = Script { replies, address: "192,0,2,1", ..Script::default() };
     let (server, _journals, storage) = storage(script).await;
     server.put("/up/f", b"content");
     assert_eq!(storage.read_whole(&path("f"), 100).await.unwrap().bytes, &b"content"[..]);
@@ -252,7 +252,7 @@ async fn a_server_that_does_not_speak_ftp_is_reported() {
 
 #[tokio::test]
 async fn a_wrong_password_is_reported_but_not_shown() {
-    let script = Script { answers: &[("PASS", "530 Login incorrect.")], ..Script::default() };
+    let script = Script { replies: &[("PASS", "530 Login incorrect.")], ..Script::default() };
     let password = Some(PasswordSource::Secret(Secret::new("hunter2")));
     let options = FtpOptions { user: Some("me".to_owned()), password, ..FtpOptions::default() };
     let (server, error) = refused(script, options).await;
@@ -279,9 +279,9 @@ async fn nothing_but_auth_is_sent_in_plain_text_if_tls_is_required() {
 
 #[tokio::test]
 async fn data_injected_behind_the_reply_to_auth_is_an_error() {
-    let answers = &[("AUTH", "234 Go.\r\n230 In already.")];
+    let replies = &[("AUTH", "234 Go.\r\n230 In already.")];
     let options = FtpOptions { tls: TlsMode::Always, ..FtpOptions::default() };
-    let (_server, error) = refused(Script { answers, ..Script::default() }, options).await;
+    let (_server, error) = refused(Script { replies, ..Script::default() }, options).await;
     assert_eq!(error.kind(), ErrorKind::Protocol, "{error}");
 }
 
@@ -351,7 +351,8 @@ async fn a_server_that_is_full_for_a_moment_is_retried() {
 
 #[tokio::test]
 async fn a_lane_closed_by_the_server_is_replaced() {
-    let (server, _journals, storage) = storage(Script { patience: 12, ..Script::default() }).await;
+    let (server, _journals, storage) =
+        storage(Script { max_commands: 12, ..Script::default() }).await;
     server.put("/up/f", b"content");
     for _ in 0..10 {
         assert_eq!(storage.stat(&path("f")).await.unwrap().size, 7);
@@ -362,8 +363,8 @@ async fn a_lane_closed_by_the_server_is_replaced() {
 /// Such a server used to be taken for one without EPSV and PASV, so that no file could be read any more.
 #[tokio::test]
 async fn a_crash_of_the_server_process_is_transient() {
-    let answers = &[("EPSV", "500 OOPS: vsf_sysutil_bind"), ("PASV", "500 OOPS: no port")];
-    let script = Script { answers, ..Script::default() };
+    let replies = &[("EPSV", "500 OOPS: vsf_sysutil_bind"), ("PASV", "500 OOPS: no port")];
+    let script = Script { replies, ..Script::default() };
     let (server, _journals, storage) = storage(script).await;
     server.put("/up/f", b"content");
     let error = storage.read_whole(&path("f"), 1 << 20).await.unwrap_err();
@@ -397,8 +398,8 @@ async fn a_listing_with_facts_has_links_and_rejects_names_that_escape() {
     let features = &["MLST type*;size*;", "REST STREAM"];
     let listing = b"type=cdir; .\r\ntype=pdir; ..\r\ntype=file;size=3;  a \r\n\
         type=OS.unix=slink:/etc; link\r\ntype=file;size=3; a/b\r\ntype=file;size=3; ..\r\n";
-    let answers = &[("MLST", "250-Listing\r\n type=dir; /up\r\n250 End")];
-    let script = Script { features, listing, answers, ..Script::default() };
+    let replies = &[("MLST", "250-Listing\r\n type=dir; /up\r\n250 End")];
+    let script = Script { features, listing, replies, ..Script::default() };
     let (_server, _journals, storage) = storage(script).await;
     let (mut entries, mut errors) = (Vec::new(), 0);
     let mut stream = storage.list(&RelPath::root()).await.unwrap();
@@ -555,7 +556,7 @@ async fn a_destination_in_a_directory_that_cannot_be_entered_is_denied() {
     const CLOSED: &str = "250-\r\n type=dir; /up/closed\r\n250 End";
     let script = Script {
         features: &["MLST type*;size*;modify*;", "UTF8"],
-        answers: &[
+        replies: &[
             ("MLST /up/closed", CLOSED),
             ("MLST /up/f", "250-\r\n type=file;size=7; /up/f\r\n250 End"),
             ("MLST", "550 Not there."),

@@ -27,7 +27,7 @@ fn is_aside(path: &str) -> bool {
 /// A server whose rename does not replace.
 fn non_replacing() -> Script {
     Script {
-        answers: &[("SYST", "215 Windows_NT")],
+        replies: &[("SYST", "215 Windows_NT")],
         renames: |_, _, exists| !exists,
         ..Script::default()
     }

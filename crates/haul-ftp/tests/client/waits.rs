@@ -48,7 +48,7 @@ fn silent_at(silent_at: &'static str, doing: Doing, reported: &'static str) -> S
 
 fn all() -> Vec<Silence> {
     let accepted =
-        Script { answers: &[("AUTH", "234 Go ahead.")], silent_after: "AUTH", ..Script::default() };
+        Script { replies: &[("AUTH", "234 Go ahead.")], silent_after: "AUTH", ..Script::default() };
     let handshake = silent_at("greeting", Doing::Resolve, "TLS handshake");
     vec![
         silent_at("greeting", Doing::Resolve, "greeting"),

@@ -16,7 +16,7 @@ pub struct Script {
     /// Added to every reply to SIZE.
     pub size_is_off_by: i64,
     /// Replies to these verbs or whole lines, instead of the usual ones.
-    pub answers: &'static [(&'static str, &'static str)],
+    pub replies: &'static [(&'static str, &'static str)],
     /// The address in replies to PASV.
     pub address: &'static str,
     /// The data of LIST and MLSD.
@@ -31,7 +31,7 @@ pub struct Script {
     pub forgetful: bool,
     /// Nothing listens on the ports of EPSV.
     pub epsv_leads_nowhere: bool,
-    /// After a reply from `answers` it sends another line at this interval, forever.
+    /// After a reply from `replies` it sends another line at this interval, forever.
     pub drip: Duration,
     /// The reply before a transfer.
     pub begins: &'static str,
@@ -42,7 +42,7 @@ pub struct Script {
     /// The same for the first upload; with an empty reply the control connection ends, too.
     pub cut_upload: Option<(usize, &'static str)>,
     /// The control connection ends after this many commands.
-    pub patience: usize,
+    pub max_commands: usize,
     /// A verb at which it falls silent forever; with `RETR` and `STOR` in the middle of the data, with
     /// `226` after the data, with `accept` before it accepts the data connection, and with `greeting`
     /// from the beginning.
@@ -59,7 +59,7 @@ impl Default for Script {
             greeting: "220 scripted\r\n",
             features: &["SIZE", "MDTM", "REST STREAM", "UTF8"],
             size_is_off_by: 0,
-            answers: &[],
+            replies: &[],
             address: "127,0,0,1",
             listing: b"",
             listings: &[],
@@ -72,7 +72,7 @@ impl Default for Script {
             connections: usize::MAX,
             cut_download: None,
             cut_upload: None,
-            patience: usize::MAX,
+            max_commands: usize::MAX,
             silent_at: "",
             silent_after: "",
             pause: Duration::ZERO,
@@ -184,7 +184,7 @@ impl<'a> Session<'a> {
             std::future::pending::<()>().await;
         }
         self.control.get_mut().write_all(self.shared.script.greeting.as_bytes()).await?;
-        for _ in 0..self.shared.script.patience {
+        for _ in 0..self.shared.script.max_commands {
             let mut line = Vec::new();
             if self.control.read_until(b'\n', &mut line).await? == 0 {
                 return Ok(());
@@ -199,8 +199,8 @@ impl<'a> Session<'a> {
             if self.shared.script.forgetful {
                 self.control.consume(self.control.buffer().len());
             }
-            let answers = self.shared.script.answers;
-            let scripted_reply = answers.iter().find(|(of, _)| *of == verb || *of == line);
+            let replies = self.shared.script.replies;
+            let scripted_reply = replies.iter().find(|(of, _)| *of == verb || *of == line);
             match scripted_reply {
                 Some((_, reply)) => {
                     self.reply(reply).await?;

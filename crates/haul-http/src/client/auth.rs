@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use data_encoding::HEXLOWER;
-use haul_net::{MOST_TYPED, PasswordSource, Prompter, Secret, TRY_AGAIN};
+use haul_net::{MAX_PROMPTS, PasswordSource, Prompter, Secret, TRY_AGAIN};
 use haul_storage::{Error, ErrorKind, Result};
 use http::header::WWW_AUTHENTICATE;
 use http::{HeaderValue, Method};
@@ -72,13 +72,13 @@ pub struct Trial {
     authorization: Arc<Authorization>,
     generation: u64,
     /// The server has sent no challenge. If it accepts the request, that does not prove the credentials right.
-    is_unasked: bool,
+    is_preemptive: bool,
 }
 
 impl Trial {
     /// Whether they are preemptive: the server has sent no challenge.
-    pub const fn is_unasked(&self) -> bool {
-        self.is_unasked
+    pub const fn is_preemptive(&self) -> bool {
+        self.is_preemptive
     }
 
     /// The credentials for a request.
@@ -211,7 +211,7 @@ impl SignIn {
     ///
     /// # Errors
     /// The credentials cannot be obtained. For an origin that another one redirects to, also if it refused them before.
-    pub async fn try_unasked(&self, url: &Url) -> Result<Option<Trial>> {
+    pub async fn try_preemptive(&self, url: &Url) -> Result<Option<Trial>> {
         if let Some(why) = &self.lock().refused {
             return Err(denied(url, why.clone()));
         }
@@ -227,7 +227,7 @@ impl SignIn {
             (state.authorization.clone(), state.generation)
         };
         if let Some(authorization) = known {
-            return Ok(Some(Trial { found, authorization, generation, is_unasked: true }));
+            return Ok(Some(Trial { found, authorization, generation, is_preemptive: true }));
         }
         let Some(authorization) =
             self.preemptive(&mut found).await.map_err(|why| denied(url, why))?
@@ -235,7 +235,7 @@ impl SignIn {
             return Ok(None);
         };
         let (authorization, generation) = (Arc::new(authorization), generation + 1);
-        Ok(Some(Trial { found, authorization, generation, is_unasked: true }))
+        Ok(Some(Trial { found, authorization, generation, is_preemptive: true }))
     }
 
     /// Waits while another request tries to sign in, and returns whether this one still has to.
@@ -272,9 +272,9 @@ impl SignIn {
 
     /// Notes that the server has not refused the credentials tried with a request to `url`.
     pub fn accepted(&self, url: &Url, trial: Trial) {
-        let Trial { authorization, found, is_unasked, .. } = trial;
-        let is_first = is_unasked && self.lock().authorization.is_none();
-        if !is_unasked {
+        let Trial { authorization, found, is_preemptive, .. } = trial;
+        let is_first = is_preemptive && self.lock().authorization.is_none();
+        if !is_preemptive {
             self.accepted.store(true, Ordering::Relaxed);
         }
         self.set(authorization, is_first.then(|| url.clone()));
@@ -333,7 +333,7 @@ impl SignIn {
                 // Preemptive credentials may be right, and only their scheme wrong.
                 Some(Authorization::Fixed(_))
                     if found.login.is_some() && wants_digest_only(&challenges) => {}
-                _ if tried.is_some() && found.is_typed() && found.typed < MOST_TYPED => {
+                _ if tried.is_some() && found.is_typed() && found.typed < MAX_PROMPTS => {
                     found.login = None;
                     self.prompter.notice(TRY_AGAIN).await;
                 }
@@ -345,7 +345,7 @@ impl SignIn {
         let authorization = Arc::new(authorization);
         if !is_accepted {
             let generation = generation + 1;
-            return Ok(Some(Trial { found, authorization, generation, is_unasked: false }));
+            return Ok(Some(Trial { found, authorization, generation, is_preemptive: false }));
         }
         self.set(authorization, None);
         Ok(None)
@@ -558,7 +558,7 @@ mod tests {
 
     async fn preemptive(netrc: &[u8]) -> Option<String> {
         let url = Url::parse("https://h/f").unwrap();
-        let trial = sign_in(&url, netrc).try_unasked(&url).await.unwrap()?;
+        let trial = sign_in(&url, netrc).try_preemptive(&url).await.unwrap()?;
         let credentials = trial.credentials(&Method::GET, &url).unwrap();
         Some(credentials.value.to_str().unwrap().to_owned())
     }
@@ -593,12 +593,12 @@ mod tests {
         };
         for is_right in [true, false] {
             let sign_in = sign_in(&page, b"machine h login ada password p");
-            let trial = sign_in.try_unasked(&page).await.unwrap().unwrap();
+            let trial = sign_in.try_preemptive(&page).await.unwrap().unwrap();
             sign_in.accepted(&page, trial);
             assert!(sign_in.known(&Method::GET, &page).unwrap().is_some());
             assert!(sign_in.known(&Method::GET, &file).unwrap().is_none());
             assert!(sign_in.is_to_be_tried(&file).await);
-            let trial = sign_in.try_unasked(&file).await.unwrap().unwrap();
+            let trial = sign_in.try_preemptive(&file).await.unwrap().unwrap();
             let credentials = trial.credentials(&Method::GET, &file).unwrap();
             if is_right {
                 sign_in.accepted(&file, trial);
@@ -609,7 +609,7 @@ mod tests {
                 sign_in.challenged(&challenge(&file), Some(&credentials), Some(trial)).await;
             assert_eq!(refused.unwrap_err().kind(), ErrorKind::Unauthenticated);
             for url in [&page, &file, &other] {
-                assert!(sign_in.try_unasked(url).await.unwrap().is_none());
+                assert!(sign_in.try_preemptive(url).await.unwrap().is_none());
                 assert!(sign_in.known(&Method::GET, url).unwrap().is_none());
                 assert!(sign_in.challenged(&challenge(url), None, None).await.is_err());
             }

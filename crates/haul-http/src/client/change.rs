@@ -16,7 +16,7 @@ use super::condition::Condition;
 use super::dav::{self, method};
 use super::error;
 use super::inner::{Inner, ServerKind};
-use super::quirks::{KEPT_TIMES, Times};
+use super::quirks::{STORED_TIMES, Times};
 use super::request::Request;
 use super::response::Response;
 use crate::parse::href::{Base, resolve_path};
@@ -40,7 +40,7 @@ impl Inner {
             return Err(at(ErrorKind::AlreadyExists));
         }
         let request = Request::new(method("MKCOL"), self.directory_url(path), "create directory");
-        match self.tell(&request).await {
+        match self.send_change(&request).await {
             Ok(()) => {
                 self.learnt.directories.learn(path.clone());
                 Ok(())
@@ -71,7 +71,7 @@ impl Inner {
             Inside::IsEmpty => self.directory_url(path),
         };
         self.learnt.directories.forget(path);
-        match self.tell(&Request::new(http::Method::DELETE, url, "remove")).await {
+        match self.send_change(&Request::new(http::Method::DELETE, url, "remove")).await {
             Err(error) => Err(error.at(self.location.display(path))),
             Ok(()) => Ok(()),
         }
@@ -124,7 +124,8 @@ impl Inner {
                 Some(_) => "T",
                 None => "F",
             };
-            let error = match self.tell_where("MOVE", source, to, overwrite, condition).await {
+            let error = match self.send_move_or_copy("MOVE", source, to, overwrite, condition).await
+            {
                 Ok(()) => {
                     self.learnt.directories.forget(from);
                     self.learnt.directories.forget(to);
@@ -174,7 +175,7 @@ impl Inner {
         if source.is_dir() {
             return Err(at(ErrorKind::IsADirectory, from));
         }
-        match self.tell_where("COPY", &source, to, "F", None).await {
+        match self.send_move_or_copy("COPY", &source, to, "F", None).await {
             Ok(()) => Ok(()),
             Err(error) => {
                 let error = self.why_not(error, to).await;
@@ -244,15 +245,15 @@ impl Inner {
     }
 
     /// Sends a request that changes something; fails unless all of it was done.
-    pub(super) async fn tell(&self, request: &Request) -> Result<()> {
-        let (status, url) = self.told(request).await?;
+    pub(super) async fn send_change(&self, request: &Request) -> Result<()> {
+        let (status, url) = self.status_of_change(request).await?;
         let refused = || error::of_status(status, request.operation, &url);
         if status.is_success() { Ok(()) } else { Err(refused()) }
     }
 
     /// Sends a request that changes something. Returns its status (of a multistatus, the first failure), and the URL
     /// that responded.
-    pub(super) async fn told(&self, request: &Request) -> Result<(StatusCode, Url)> {
+    pub(super) async fn status_of_change(&self, request: &Request) -> Result<(StatusCode, Url)> {
         let mut response = self.exchange().once(request).await?;
         let status = response.status;
         if status == StatusCode::MULTI_STATUS {
@@ -330,7 +331,7 @@ async fn failed_part(
 }
 
 fn time_patch(times: Times, time: Timestamp) -> String {
-    let seconds = KEPT_TIMES.kept(time).seconds;
+    let seconds = STORED_TIMES.stored(time).seconds;
     let (namespace, property) = match times {
         Times::OwnCloud => ("DAV:", format!("<t:lastmodified>{seconds}</t:lastmodified>")),
         Times::Haul => {

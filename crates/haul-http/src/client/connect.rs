@@ -201,13 +201,13 @@ impl Link {
     /// If the socket accepted bytes, that counts as a sign of life of the peer.
     fn on_written(&self, written: &Poll<io::Result<usize>>) {
         if matches!(written, Poll::Ready(Ok(1..))) {
-            self.waits.heard();
+            self.waits.on_activity();
         }
     }
 
     /// Bytes were received: updates the limit of bytes in flight.
     fn on_received(&mut self) {
-        self.waits.heard();
+        self.waits.on_activity();
         let Some((socket, feeder)) = self.layers.socket().zip(self.feeder.as_mut()) else { return };
         let Some(most) = feeder.allowed_bytes(socket) else { return };
         // If there is no new limit now, later bytes bring one.

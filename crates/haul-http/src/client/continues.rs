@@ -29,7 +29,7 @@ struct Known {
 
 impl Continues {
     /// Whether to send `Expect` with a file of this length.
-    pub fn is_asked(&self, origin: &Origin, length: Option<u64>) -> bool {
+    pub fn expects_continue(&self, origin: &Origin, length: Option<u64>) -> bool {
         let known = self.lock().get(origin).copied().unwrap_or_default();
         // A file of unknown length may be arbitrarily large.
         let length = length.unwrap_or(u64::MAX);
@@ -38,7 +38,7 @@ impl Continues {
 
     /// Records the response to an upload. `expected`: `Expect` was sent; `continued`: the server has responded with
     /// 100.
-    pub fn answered(
+    pub fn on_response(
         &self,
         origin: &Origin,
         length: Option<u64>,
@@ -73,18 +73,18 @@ mod tests {
         let origin = |url: &str| Url::parse(url).unwrap().origin;
         let (one, other) = (origin("http://one/"), origin("http://other/"));
         let continues = Continues::default();
-        assert!(!continues.is_asked(&one, Some(LARGE - 1)));
-        assert!(continues.is_asked(&one, Some(LARGE)));
-        continues.answered(&one, Some(5 << 20), true, false, StatusCode::PAYLOAD_TOO_LARGE);
-        assert!(continues.is_asked(&one, Some(5 << 20)));
-        continues.answered(&one, Some(4 << 20), true, true, StatusCode::CREATED);
-        assert!(!continues.is_asked(&one, Some(4 << 20)));
-        assert!(continues.is_asked(&one, Some(5 << 20)));
-        assert!(continues.is_asked(&one, None));
-        continues.answered(&one, Some(5 << 20), true, false, StatusCode::CREATED);
-        assert!(!continues.is_asked(&one, None));
-        assert!(continues.is_asked(&other, None));
-        continues.answered(&other, None, true, false, StatusCode::EXPECTATION_FAILED);
-        assert!(!continues.is_asked(&other, None));
+        assert!(!continues.expects_continue(&one, Some(LARGE - 1)));
+        assert!(continues.expects_continue(&one, Some(LARGE)));
+        continues.on_response(&one, Some(5 << 20), true, false, StatusCode::PAYLOAD_TOO_LARGE);
+        assert!(continues.expects_continue(&one, Some(5 << 20)));
+        continues.on_response(&one, Some(4 << 20), true, true, StatusCode::CREATED);
+        assert!(!continues.expects_continue(&one, Some(4 << 20)));
+        assert!(continues.expects_continue(&one, Some(5 << 20)));
+        assert!(continues.expects_continue(&one, None));
+        continues.on_response(&one, Some(5 << 20), true, false, StatusCode::CREATED);
+        assert!(!continues.expects_continue(&one, None));
+        assert!(continues.expects_continue(&other, None));
+        continues.on_response(&other, None, true, false, StatusCode::EXPECTATION_FAILED);
+        assert!(!continues.expects_continue(&other, None));
     }
 }

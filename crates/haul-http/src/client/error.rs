@@ -54,7 +54,7 @@ fn malformed(how: &str) -> String {
 }
 
 /// The error for a redirect to a web page instead of the file, probably a login page.
-pub fn page_of_sign_in(url: &Url, found: &Url) -> Error {
+pub fn login_page(url: &Url, found: &Url) -> Error {
     let (from, host) = (&found.origin, found.origin.host());
     let target = if *from == url.origin { found.path().to_owned() } else { from.to_string() };
     Error::new(ErrorKind::Unauthenticated, "open")

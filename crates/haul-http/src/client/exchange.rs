@@ -32,7 +32,7 @@ use super::payload::Stream;
 use super::pipe::Pipe;
 use super::privacy::Privacy;
 use super::proxy;
-use super::queued::{AsSent, as_sent};
+use super::queued::{SerializedMarker, serialize};
 use super::request::Request;
 use super::response::{Owner, Pending, Proof, Response};
 use super::signing::SignIns;
@@ -143,8 +143,8 @@ impl Exchange {
         let pipes = self.transport.pipes_of_parts(origin);
         let credentials = self.signed(request).await?;
         let head = self.head(request, &request.url, credentials.as_ref(), None)?;
-        let marker = marker.map(|marker| self.as_sent(marker)).transpose()?;
-        pipes.ask(&head, &request.url, expected, &request.body, marker.as_ref()).await
+        let marker = marker.map(|marker| self.serialize_marker(marker)).transpose()?;
+        pipes.request(&head, &request.url, expected, &request.body, marker.as_ref()).await
     }
 
     /// Sends a small request pipelined behind earlier ones, so that any number of requests is in flight on few lanes.
@@ -230,11 +230,11 @@ impl Exchange {
     }
 
     /// Serializes a marker, with credentials.
-    fn as_sent(&self, marker: Marker) -> Result<AsSent> {
+    fn serialize_marker(&self, marker: Marker) -> Result<SerializedMarker> {
         let request = marker.request();
         let credentials = self.sign_ins.known(&request.method, &request.url)?;
-        let head = as_sent(&self.head(&request, &request.url, credentials.as_ref(), None)?);
-        Ok(AsSent { marker, head })
+        let head = serialize(&self.head(&request, &request.url, credentials.as_ref(), None)?);
+        Ok(SerializedMarker { marker, head })
     }
 
     /// What is known about the order of a server's responses.
@@ -247,8 +247,8 @@ impl Exchange {
         let credentials = self.signed(request).await?;
         let head = self.head(request, &request.url, credentials.as_ref(), None)?;
         Ok(match lane {
-            Some(lane) => vec![lane.ask(&head, &request.url, 0, &Block::new())],
-            None => self.transport.pipes(&request.url.origin).ask_on_all(&head, &request.url),
+            Some(lane) => vec![lane.request(&head, &request.url, 0, &Block::new())],
+            None => self.transport.pipes(&request.url.origin).request_on_all(&head, &request.url),
         })
     }
 
@@ -314,7 +314,7 @@ impl Exchange {
         // An upload may keep the lane for as long as it needs.
         lease.hold();
         let length = body.as_ref().map(Stream::left);
-        let expects = length.is_some_and(|length| self.continues.is_asked(origin, length));
+        let expects = length.is_some_and(|length| self.continues.expects_continue(origin, length));
         let mut head = self.head(request, &request.url, credentials.as_ref(), body.as_ref())?;
         if let Some(body) = body.as_mut().filter(|_| expects) {
             let rtt = leases.status().rtt.unwrap_or_default();
@@ -322,13 +322,13 @@ impl Exchange {
             head.headers_mut().insert(EXPECT, HeaderValue::from_static("100-continue"));
         }
         // Without a time limit: the sender of the body watches its progress.
-        let pending = lease.ask(&head, &request.url, &Block::new(), None, body)?;
+        let pending = lease.request(&head, &request.url, &Block::new(), None, body)?;
         let response = pending.head().await;
         let response = response
             .map_err(|broken| error::of_broken(&broken, request.operation, &request.url))?;
         if let Some(length) = length {
             let (continued, status) = (response.is_continued(), response.status);
-            self.continues.answered(origin, length, expects, continued, status);
+            self.continues.on_response(origin, length, expects, continued, status);
         }
         Ok(self.learn_from(response))
     }
@@ -350,7 +350,7 @@ impl Exchange {
             let used = lease.is_used();
             let head = self.head(request, url, credentials, None)?;
             let limit = request.limit(leases.waits().silence());
-            let pending = lease.ask(&head, url, &request.body, Some(limit), None)?;
+            let pending = lease.request(&head, url, &request.body, Some(limit), None)?;
             match pending.head().await.map_err(|broken| broken.on_reused(used)) {
                 Ok(response) => return Ok(self.learn_from(response)),
                 // The server closed an idle connection.

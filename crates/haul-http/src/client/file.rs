@@ -24,7 +24,7 @@ use super::exchange::Exchange;
 use super::facts::Facts;
 use super::head::Head;
 use super::reading::Reading;
-use super::remote::{Asked, FIRST, Remote, part, whole};
+use super::remote::{FIRST, FirstRequest, Remote, part, whole};
 use super::response::Response;
 use super::trailing_check;
 use crate::parse::Url;
@@ -105,7 +105,8 @@ impl HttpFile {
         // A range would be one of the encoded body, which cannot be decoded from its middle.
         if codings == Codings::Decoded || !exchange.may_have_ranges(url) {
             let response = exchange.patiently(&whole(url)).await?;
-            return Self::opened(exchange, url, response, page, codings, Asked::REFUSED).await;
+            return Self::opened(exchange, url, response, page, codings, FirstRequest::REFUSED)
+                .await;
         }
         let first = first.max(FIRST);
         let request = part(url, Range::new(0, first), None);
@@ -125,9 +126,9 @@ impl HttpFile {
             drop(exchange.prefetched(url));
             drop(response);
             let response = exchange.patiently(&whole(url)).await?;
-            return Self::opened(exchange, url, response, page, codings, Asked::WHOLE).await;
+            return Self::opened(exchange, url, response, page, codings, FirstRequest::WHOLE).await;
         }
-        let requested = Asked { first, is_refusal: true };
+        let requested = FirstRequest { first, is_refusal: true };
         Self::opened(exchange, url, response, page, codings, requested).await
     }
 
@@ -138,7 +139,7 @@ impl HttpFile {
         response: Response,
         page: bool,
         codings: Codings,
-        requested: Asked,
+        requested: FirstRequest,
     ) -> Result<Opened> {
         // Used only if this response is partial; otherwise these are whole files too. After a redirect they are
         // responses for another URL.
@@ -161,7 +162,7 @@ impl HttpFile {
                 && is_no_page(url)
             {
                 drop(response);
-                return Err(error::page_of_sign_in(url, &found));
+                return Err(error::login_page(url, &found));
             }
         }
         let facts = Facts::of(&response, "open")?;
@@ -214,8 +215,8 @@ impl HttpFile {
     }
 
     /// Holds `permits` until the prefetched beginning of the file is read or dropped.
-    pub fn keep_room(&self, permits: Vec<OwnedSemaphorePermit>) {
-        self.inner.keep_room(permits);
+    pub fn hold_permits(&self, permits: Vec<OwnedSemaphorePermit>) {
+        self.inner.hold_permits(permits);
     }
 
     /// Length in bytes of the beginning that [`Self::open`] prefetches, received or in flight.

@@ -84,7 +84,7 @@ impl Exchange {
         let mut url = request.url.clone();
         let (mut redirects, mut challenges) = (0, 0);
         let (mut walk, mut restarts) = (None, 0);
-        let mut trial = self.sign_ins.try_unasked(&url).await?;
+        let mut trial = self.sign_ins.try_preemptive(&url).await?;
         loop {
             let credentials = match &trial {
                 Some(trial) => Some(trial.credentials(&request.method, &url)?),
@@ -107,7 +107,7 @@ impl Exchange {
                 continue;
             }
             if let Some(trial) = trial.take()
-                && !(trial.is_unasked() && may_pass(response.status))
+                && !(trial.is_preemptive() && may_pass(response.status))
             {
                 self.sign_ins.accepted(&url, trial);
             }
@@ -136,7 +136,7 @@ impl Exchange {
                     walk = Some(begun.from(self.jar().changes()));
                 }
             }
-            trial = self.sign_ins.try_unasked(&url).await?;
+            trial = self.sign_ins.try_preemptive(&url).await?;
         }
     }
 

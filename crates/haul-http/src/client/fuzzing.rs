@@ -51,7 +51,7 @@ pub fn response(data: &[u8]) {
 }
 
 /// The response of an HTTP proxy to CONNECT: bytes behind it are left for the server's stream.
-pub fn tunnel_answer(data: &[u8]) {
+pub fn tunnel_response(data: &[u8]) {
     let Ok(origin) = Origin::new(WebScheme::Https, "host.example", None) else { return };
     let option = |name: &str| (name == OPTION).then(|| "http://u:p@proxy:3128".to_owned());
     let Ok(Some(proxy)) = proxy_for(&origin, option) else { return };

@@ -161,8 +161,8 @@ impl Leases {
         self.pool.tend();
         self.pool.with(|opener, open, supply| {
             let shortest = open.iter().map(|pipe| pipe.rtt()).chain(opener.rtt).min();
-            let at_present = open.iter().filter_map(|pipe| pipe.at_present());
-            supply.status(open.len(), shortest, at_present)
+            let current_rtts = open.iter().filter_map(|pipe| pipe.current_rtt());
+            supply.status(open.len(), shortest, current_rtts)
         })
     }
 
@@ -199,7 +199,7 @@ impl Opener {
     fn take_back(&mut self, lane: Option<Lane>, supply: &Supply) {
         self.busy -= 1;
         let excess = self.idle.len() + self.busy >= self.target + self.held;
-        self.idle.extend(lane.filter(|_| !excess || supply.is_waited_for()));
+        self.idle.extend(lane.filter(|_| !excess || supply.has_waiting_tasks()));
     }
 
     /// The RTT is known. Returns the callback to run if the path is long.
@@ -235,7 +235,7 @@ impl Connect for Opener {
         supply: &mut Supply,
         _: &Arc<Notify>,
     ) -> Arc<Pipe> {
-        supply.on_taken_in();
+        supply.on_admitted();
         let pipe = Arc::new(Pipe::start(connected, self.around.clone(), &self.runtime));
         self.idle.push(Lane { pipe: Arc::clone(&pipe), used: false, ends: None });
         pipe
@@ -256,7 +256,7 @@ impl Connect for Opener {
 
 impl Lease {
     /// Sends a request. `limit` bounds the time until the response begins; `stream` is sent behind `body`.
-    pub fn ask(
+    pub fn request(
         self: &Arc<Self>,
         request: &Request<()>,
         url: &Url,
@@ -267,7 +267,7 @@ impl Lease {
         let pipe = self.lane().as_ref().map(|lane| Arc::clone(&lane.pipe));
         let pipe = pipe.ok_or_else(|| Error::new(ErrorKind::Unreachable, "connect").at(url))?;
         let owner = Arc::clone(self);
-        Ok(pipe.ask_alone(request, url, body, Alone { owner, limit, stream }))
+        Ok(pipe.request_alone(request, url, body, Alone { owner, limit, stream }))
     }
 
     /// Whether the lane has responded before, so that the server may have closed it already.
@@ -297,13 +297,13 @@ impl Owner for Lease {
         }
     }
 
-    fn done(&self, is_kept: bool, keep_alive: Option<Duration>) {
+    fn done(&self, is_reusable: bool, keep_alive: Option<Duration>) {
         let Some(mut lane) = self.lane().take() else { return };
         self.release();
         lane.used = true;
         let usable = keep_alive.map(|lifetime| lifetime - ENDS_BEFORE.min(lifetime / 2));
         lane.ends = usable.and_then(|usable| Instant::now().checked_add(usable));
-        self.pool.with(|opener, _, supply| opener.take_back(is_kept.then_some(lane), supply));
+        self.pool.with(|opener, _, supply| opener.take_back(is_reusable.then_some(lane), supply));
         self.pool.tend();
     }
 }

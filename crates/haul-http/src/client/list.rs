@@ -13,7 +13,7 @@ use futures_util::{StreamExt, stream};
 use haul_storage::{Entry, EntryStream, Error, ErrorKind, RelPath, Result, Retry};
 use tokio::time::sleep;
 
-use self::apart::{ASKED, apart};
+use self::apart::{MAX_LENGTH_REQUESTS, apart};
 use super::dav;
 use super::error;
 use super::inner::{Inner, ServerKind};
@@ -55,7 +55,7 @@ impl Inner {
     /// Entries of files whose length is unknown, each completed by a HEAD request.
     async fn with_lengths(&self, paths: Vec<RelPath>) -> Vec<Result<Entry>> {
         let looks = paths.into_iter().map(async |path| self.look_by_head(&path).await);
-        stream::iter(looks).buffer_unordered(ASKED).collect().await
+        stream::iter(looks).buffer_unordered(MAX_LENGTH_REQUESTS).collect().await
     }
 }
 

@@ -49,7 +49,7 @@ pub struct Load {
     order: Arc<Order>,
     /// Markers ([`Marker`](super::order::Marker)) without a response so far.
     markers: AtomicU64,
-    marker_answered: Notify,
+    marker_response: Notify,
 }
 
 impl Load {
@@ -68,7 +68,7 @@ impl Load {
             most_requests: AtomicU64::new(u64::MAX),
             order,
             markers: AtomicU64::new(0),
-            marker_answered: Notify::new(),
+            marker_response: Notify::new(),
         }
     }
 
@@ -94,7 +94,7 @@ impl Load {
     }
 
     /// Counts a request for `expected` bytes.
-    pub fn asked(&self, expected: u64) {
+    pub fn on_request(&self, expected: u64) {
         self.outstanding.fetch_add(expected, Ordering::Relaxed);
         self.requests.fetch_add(1, Ordering::Relaxed);
     }
@@ -106,7 +106,7 @@ impl Load {
 
     /// Counts a marker that was sent, instead of those reserved for the `requests` requests before it.
     pub fn marker_sent(&self, expected: u64, requests: u64) {
-        self.asked(expected);
+        self.on_request(expected);
         self.requests.fetch_sub(requests, Ordering::Relaxed);
         self.markers.fetch_add(1, Ordering::Relaxed);
     }
@@ -117,7 +117,7 @@ impl Load {
     }
 
     /// Response `number` has begun. The server accepts `more` requests after it, if it has announced that.
-    pub fn answered(&self, number: u64, more: Option<u64>) {
+    pub fn on_response(&self, number: u64, more: Option<u64>) {
         self.has_response.store(true, Ordering::Relaxed);
         if let Some(more) = more {
             let most = number.saturating_add(more);
@@ -130,7 +130,7 @@ impl Load {
     }
 
     /// Whether the server has sent any response. A server with too many connections closes new ones without one.
-    pub fn has_answered(&self) -> bool {
+    pub fn has_responded(&self) -> bool {
         self.has_response.load(Ordering::Relaxed)
     }
 
@@ -140,9 +140,9 @@ impl Load {
     }
 
     /// The response to the oldest pending marker has arrived.
-    pub fn marker_answered(&self) {
+    pub fn on_marker_response(&self) {
         self.markers.fetch_sub(1, Ordering::Relaxed);
-        self.marker_answered.notify_one();
+        self.marker_response.notify_one();
     }
 
     /// Whether a marker is pending: its response has not arrived.
@@ -151,9 +151,9 @@ impl Load {
     }
 
     /// Waits until no marker is pending.
-    pub async fn markers_answered(&self) {
+    pub async fn no_marker_pending(&self) {
         while self.has_marker() {
-            self.marker_answered.notified().await;
+            self.marker_response.notified().await;
         }
     }
 
@@ -202,7 +202,7 @@ pub struct Outstanding<'a> {
 }
 
 impl<'a> Outstanding<'a> {
-    /// `bytes` in flight, which were added to `load` by [`Load::asked`].
+    /// `bytes` in flight, which were added to `load` by [`Load::on_request`].
     pub const fn new(load: &'a Load, bytes: u64) -> Self {
         Self { load, bytes }
     }
@@ -268,15 +268,15 @@ mod tests {
     fn a_limit_that_was_announced_on_another_connection_counts() {
         let order = Arc::new(Order::default());
         let (first, second) = (Load::new(Arc::clone(&order)), Load::new(Arc::clone(&order)));
-        first.asked(1);
-        first.answered(1, Some(4));
+        first.on_request(1);
+        first.on_response(1, Some(4));
         for _ in 0..3 {
             assert!(!second.is_ended());
-            second.asked(1);
+            second.on_request(1);
         }
-        second.asked(1);
+        second.on_request(1);
         assert!(second.is_ended());
-        second.answered(1, Some(99));
+        second.on_response(1, Some(99));
         assert!(!second.is_ended(), "its own limit takes precedence");
     }
 
@@ -284,9 +284,9 @@ mod tests {
     #[test]
     fn a_new_connection_is_never_ended_by_what_others_announced() {
         let order = Arc::new(Order::default());
-        Load::new(Arc::clone(&order)).answered(1, Some(0));
+        Load::new(Arc::clone(&order)).on_response(1, Some(0));
         assert!(!Load::new(Arc::clone(&order)).is_ended());
-        Load::new(Arc::clone(&order)).answered(9, Some(0));
+        Load::new(Arc::clone(&order)).on_response(9, Some(0));
         assert_eq!(order.most(), u64::MAX, "a connection that ends implies nothing about others");
     }
 
@@ -296,7 +296,7 @@ mod tests {
         let order = Arc::new(Order::default());
         let load = Load::new(Arc::clone(&order));
         order.on_announced(4);
-        (0..3).for_each(|_| load.asked(1));
+        (0..3).for_each(|_| load.on_request(1));
         assert!(load.is_ended() && !load.is_closed());
         load.retire();
         assert!(load.is_closed());

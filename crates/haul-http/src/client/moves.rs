@@ -27,7 +27,7 @@ impl Inner {
     /// # Errors
     /// The server's refusal. If it refuses all forms for a MOVE and the source exists: `Unsupported`, and
     /// `moving` then refuses further MOVEs to `to`, or all.
-    pub(super) async fn tell_where(
+    pub(super) async fn send_move_or_copy(
         &self,
         name: &'static str,
         source: &Entry,
@@ -55,7 +55,7 @@ impl Inner {
                 request = condition.on_move(request, &target)?;
             }
             request.patience = Some(MOVED);
-            let (status, url) = self.told(&request).await?;
+            let (status, url) = self.status_of_change(&request).await?;
             if status.is_success() {
                 self.learnt.moving.on_accepted(*form);
                 return Ok(());

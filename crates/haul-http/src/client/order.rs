@@ -30,7 +30,7 @@ const STRIKES: u32 = 3;
 
 /// A server that closes shared connections after at most this many responses does not support
 /// pipelining: it sends `Connection: close` each time, or refuses the second request.
-pub const HARDLY_ANSWERED: u64 = 3;
+pub const FEW_RESPONSES: u64 = 3;
 
 /// What may be pipelined on shared connections: everything, only ranges, or nothing.
 const ALL: u8 = 0;
@@ -130,7 +130,7 @@ impl Order {
     /// The server has announced on a connection that it takes `most` requests on it (`Keep-Alive: max=`). Other
     /// connections begin with that limit: their own first response is too late for the requests pipelined before it.
     pub fn on_announced(&self, most: u64) {
-        if most > HARDLY_ANSWERED {
+        if most > FEW_RESPONSES {
             self.announced.store(most, Ordering::Relaxed);
         }
     }

@@ -4,7 +4,7 @@
 //! request reaches the server before the previous response has ended, so that the connection is never idle.
 //!
 //! ```text
-//! ask → writer task → server → reader task → Sink → Pending → Response, in the order of requests
+//! request → writer task → server → reader task → Sink → Pending → Response, in the order of requests
 //! ```
 //!
 //! A request can also have the connection for itself, and then nothing is sent behind it: for a streamed body, a
@@ -24,7 +24,7 @@ use tokio::sync::oneshot;
 use super::connect::{Connected, Link};
 use super::head::Broken;
 use super::load::Load;
-use super::queued::{Alone, AsSent, Queued, Size, Step, as_sent};
+use super::queued::{Alone, Queued, SerializedMarker, Size, Step, serialize};
 use super::reader::{Reader, Surroundings};
 use super::response::{Pending, response};
 use super::writer;
@@ -70,18 +70,24 @@ impl Pipe {
     }
 
     /// Requests a part of `expected` bytes, or sends one in `body`, whose length is in the request's head.
-    pub fn ask(&self, request: &Request<()>, url: &Url, expected: u64, body: &Block) -> Pending {
-        self.queue(request, url, expected, body, None, Step::Plain)
-    }
-
-    /// The same for a response that counts only once the response to `marker`, sent behind it, has arrived.
-    pub fn ask_provable(
+    pub fn request(
         &self,
         request: &Request<()>,
         url: &Url,
         expected: u64,
         body: &Block,
-        marker: AsSent,
+    ) -> Pending {
+        self.queue(request, url, expected, body, None, Step::Plain)
+    }
+
+    /// The same for a response that counts only once the response to `marker`, sent behind it, has arrived.
+    pub fn request_provable(
+        &self,
+        request: &Request<()>,
+        url: &Url,
+        expected: u64,
+        body: &Block,
+        marker: SerializedMarker,
     ) -> Pending {
         let (proof, proven) = oneshot::channel();
         let step = Step::Unproven { marker: Some(marker), proof };
@@ -89,7 +95,7 @@ impl Pipe {
     }
 
     /// Sends a request that has the connection for itself. No other request may be in flight on it.
-    pub fn ask_alone(
+    pub fn request_alone(
         &self,
         request: &Request<()>,
         url: &Url,
@@ -112,14 +118,14 @@ impl Pipe {
         let (sink, pending) = response(url.clone(), owner);
         let sent = body.len() as u64;
         let expected = expected + sent;
-        self.load.asked(expected);
+        self.load.on_request(expected);
         if matches!(step, Step::Unproven { .. }) {
             self.load.reserve();
         }
         let queued = Queued {
             method: request.method().clone(),
             url: url.clone(),
-            head: as_sent(request),
+            head: serialize(request),
             body: body.clone(),
             sink,
             size: Size { expected, sent },
@@ -142,13 +148,13 @@ impl Pipe {
 
     /// The shortest RTT so far.
     pub fn rtt(&self) -> Duration {
-        let seen = self.gauge.as_ref().and_then(RttGauge::round_trips);
+        let seen = self.gauge.as_ref().and_then(RttGauge::sample);
         seen.map_or(self.rtt, |seen| seen.shortest.min(self.rtt))
     }
 
     /// The current RTT of packets, if some were sent recently.
-    pub fn at_present(&self) -> Option<Duration> {
-        self.gauge.as_ref()?.round_trips()?.at_present(RECENT)
+    pub fn current_rtt(&self) -> Option<Duration> {
+        self.gauge.as_ref()?.sample()?.current_rtt(RECENT)
     }
 }
 

@@ -17,7 +17,7 @@ use super::connect::{Connected, Connector, Link};
 use super::facts::bytes_of;
 use super::load::Load;
 use super::pipe::Pipe;
-use super::queued::AsSent;
+use super::queued::SerializedMarker;
 use super::reader::Surroundings;
 use super::response::Pending;
 use super::speed::{AT_ONCE, ENOUGH_FOR_SLOW, JUDGED_AFTER, Speed};
@@ -154,30 +154,30 @@ impl Pipes {
     ///
     /// # Errors
     /// No lane is open and none can be opened.
-    pub async fn ask(
+    pub async fn request(
         &self,
         request: &Request<()>,
         url: &Url,
         expected: u64,
         body: &Block,
-        marker: Option<&AsSent>,
+        marker: Option<&SerializedMarker>,
     ) -> Result<(Pending, Arc<Pipe>)> {
         // The progress of an upload is unknown until its response arrives.
         let when_full = if body.is_empty() { WhenFull::Wait } else { WhenFull::WaitForNew };
-        let ask = |lane: &Arc<Pipe>| {
+        let send = |lane: &Arc<Pipe>| {
             let pending = match marker {
-                Some(marker) => lane.ask_provable(request, url, expected, body, marker.clone()),
-                None => lane.ask(request, url, expected, body),
+                Some(marker) => lane.request_provable(request, url, expected, body, marker.clone()),
+                None => lane.request(request, url, expected, body),
             };
             (pending, Arc::clone(lane))
         };
-        self.pool.choose(when_full, ask).await
+        self.pool.choose(when_full, send).await
     }
 
     /// Sends a request on every open lane, behind all earlier ones.
-    pub fn ask_on_all(&self, request: &Request<()>, url: &Url) -> Vec<Pending> {
+    pub fn request_on_all(&self, request: &Request<()>, url: &Url) -> Vec<Pending> {
         let open = self.pool.with(|_, open, _| open.to_vec());
-        open.iter().map(|lane| lane.ask(request, url, 0, &Block::new())).collect()
+        open.iter().map(|lane| lane.request(request, url, 0, &Block::new())).collect()
     }
 
     /// The server refuses requests on a lane because there are too many lanes. Returns whether others are
@@ -263,8 +263,8 @@ impl SharedLane for Pipe {
         Some(self.rtt())
     }
 
-    fn at_present(&self) -> Option<Duration> {
-        self.at_present()
+    fn current_rtt(&self) -> Option<Duration> {
+        self.current_rtt()
     }
 }
 
@@ -273,19 +273,19 @@ impl SharedLane for Pipe {
 async fn can_be_fed(lanes: &Lanes<Opener>) -> bool {
     let began = Instant::now();
     loop {
-        let (can_be_fed, has_answered) = lanes.with(|opener, open, _| {
+        let (can_be_fed, has_responded) = lanes.with(|opener, open, _| {
             let can_be_fed = if open.len() < AT_ONCE || began.elapsed() > patience(open) {
                 Some(true)
             } else {
                 let judged = opener.speed.first_judged();
                 judged.map(|judged| !opener.speed.is_slow() || began > judged)
             };
-            (can_be_fed, open.iter().any(|lane| lane.has_answered()))
+            (can_be_fed, open.iter().any(|lane| lane.has_responded()))
         });
         if let Some(can_be_fed) = can_be_fed {
             return can_be_fed;
         }
-        if !has_answered {
+        if !has_responded {
             sleep(LOOK_FOR_FIRST).await;
             continue;
         }
@@ -307,7 +307,7 @@ impl Opener {
         let range = Range::new(start, PIECE);
         let Ok(bytes) = HeaderValue::try_from(bytes_of(range)) else { return };
         prefetch.request.headers_mut().insert(RANGE, bytes);
-        let part = pipe.ask(&prefetch.request, &prefetch.url, range.len(), &Block::new());
+        let part = pipe.request(&prefetch.request, &prefetch.url, range.len(), &Block::new());
         prefetch.parts.push((range, part));
     }
 
@@ -316,14 +316,14 @@ impl Opener {
     fn forget_ended(&mut self, lanes: &mut Vec<Arc<Pipe>>, supply: &mut Supply) {
         let refused_at = self.refused_at;
         let later = |lane: &Pipe| refused_at.is_none_or(|at| lane.opened() > at);
-        if lanes.iter().any(|lane| lane.has_answered() && later(lane)) {
-            supply.on_taken_in();
+        if lanes.iter().any(|lane| lane.has_responded() && later(lane)) {
+            supply.on_admitted();
         }
         let mut is_refused = false;
         for lane in lanes.extract_if(.., |lane| lane.is_ended()) {
             let soon = lane.opened().elapsed() < TURNED_AWAY_WITHIN;
             // One that has reached its limit of requests is not refused, but only full.
-            is_refused |= lane.is_closed() && !lane.has_answered() && soon && later(&lane);
+            is_refused |= lane.is_closed() && !lane.has_responded() && soon && later(&lane);
             self.arrived_before += lane.arrived();
         }
         if is_refused {
@@ -353,12 +353,12 @@ fn patience(lanes: &[Arc<Pipe>]) -> Duration {
 /// Closes lanes that are too many for a slow path. Their requests are repeated on others.
 fn close_unfed(lanes: &mut Vec<Arc<Pipe>>, supply: &mut Supply) {
     let all = lanes.len();
-    if all <= FEWEST || !lanes.iter().any(|lane| lane.has_answered()) {
+    if all <= FEWEST || !lanes.iter().any(|lane| lane.has_responded()) {
         return;
     }
     let patience = patience(lanes);
     let is_unfed = |lane: &Pipe, patience: Duration| {
-        !lane.has_answered() && lane.outstanding() > 0 && lane.opened().elapsed() > patience
+        !lane.has_responded() && lane.outstanding() > 0 && lane.opened().elapsed() > patience
     };
     let unfed = |patience| lanes.iter().filter(|lane| is_unfed(lane, patience)).count();
     let patience = if 2 * unfed(patience) < all { patience * LOST_AFTER } else { patience };

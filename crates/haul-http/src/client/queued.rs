@@ -57,14 +57,14 @@ pub enum Step {
     /// Nothing: it has the connection for itself, or is compared with its request.
     Plain,
     /// It counts once the response to a marker behind it has arrived.
-    Unproven { marker: Option<AsSent>, proof: oneshot::Sender<bool> },
+    Unproven { marker: Option<SerializedMarker>, proof: oneshot::Sender<bool> },
     /// It is the response to a marker.
     Marker(Marker, Pending),
 }
 
 /// A marker and its request, as it is sent.
 #[derive(Debug, Clone)]
-pub struct AsSent {
+pub struct SerializedMarker {
     pub marker: Marker,
     pub head: Vec<u8>,
 }
@@ -80,7 +80,7 @@ pub struct Sending {
 
 impl Queued {
     /// A marker, whose response the reader itself evaluates.
-    pub fn marker(AsSent { marker, head }: AsSent) -> Self {
+    pub fn marker(SerializedMarker { marker, head }: SerializedMarker) -> Self {
         let (sink, pending) = response(marker.url.clone(), None);
         Self {
             method: Method::GET,
@@ -102,18 +102,18 @@ impl Queued {
     }
 
     /// For messages: what is awaited until the response begins.
-    pub fn answer(&self) -> String {
+    pub fn awaited_response(&self) -> String {
         format!("response to {} {}", self.method, self.url.path())
     }
 
     /// For messages: what is awaited once the response has begun.
     pub fn rest(&self) -> String {
-        format!("rest of the {}", self.answer())
+        format!("rest of the {}", self.awaited_response())
     }
 }
 
 /// The head of a request as it is sent.
-pub fn as_sent(request: &Request<()>) -> Vec<u8> {
+pub fn serialize(request: &Request<()>) -> Vec<u8> {
     let mut bytes = format!("{} {} HTTP/1.1\r\n", request.method(), request.uri()).into_bytes();
     for (name, value) in request.headers() {
         bytes.extend_from_slice(name.as_str().as_bytes());

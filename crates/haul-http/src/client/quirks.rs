@@ -21,7 +21,7 @@
 //! The rows of Apache, nginx and rclone ("any other") were observed with versions 2.4, 1.22 with dav-ext
 //! 3.0, and 1.60; those of Nextcloud and SabreDAV follow their manuals and were not tested.
 
-use haul_storage::{Capabilities, DigestKind, KeptTimes, Medium, Writes};
+use haul_storage::{Capabilities, DigestKind, Medium, StoredTimes, Writes};
 use http::HeaderMap;
 use http::header::{ALLOW, HeaderName, SERVER};
 
@@ -145,13 +145,13 @@ impl Quirks {
 }
 
 /// From 1970 to the last year of four digits, which HTTP dates have.
-pub const KEPT_TIMES: KeptTimes = KeptTimes::seconds(0, 253_402_300_799);
+pub const STORED_TIMES: StoredTimes = StoredTimes::seconds(0, 253_402_300_799);
 
 /// The capabilities of a read-only storage. `ranged`: ranges of its files can be requested.
 pub fn of_web(ranged: bool) -> Capabilities {
     Capabilities::least(Medium::Link).with(|can| {
         can.ranged_reads = ranged;
-        can.kept_times = KEPT_TIMES;
+        can.stored_times = STORED_TIMES;
         can.pipelined_reads = true;
         can.bounded_reads = haul_net::COUNTS_RECEIVED_BYTES;
         can.whole_limit = WHOLE;

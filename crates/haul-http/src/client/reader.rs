@@ -21,7 +21,7 @@ use super::connect::Host;
 use super::framing::{Event, Framing};
 use super::head::{Broken, Head};
 use super::load::{Load, Meter, Outstanding};
-use super::order::{HARDLY_ANSWERED, Verdict};
+use super::order::{FEW_RESPONSES, Verdict};
 use super::queued::{Queued, Step};
 use super::request::SLOWEST;
 use crate::parse::keep_alive;
@@ -141,12 +141,12 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             };
             let step = std::mem::replace(&mut queued.step, Step::Plain);
             let goes_on = match done {
-                Ok(is_kept) => {
+                Ok(is_reusable) => {
                     let is_in_step = self.on_complete(step, &load);
-                    if is_in_step && !is_kept && queued.alone.is_none() {
+                    if is_in_step && !is_reusable && queued.alone.is_none() {
                         self.on_ended(&load);
                     }
-                    is_in_step && is_kept
+                    is_in_step && is_reusable
                 }
                 Err(broken) => {
                     if queued.alone.is_none() {
@@ -190,7 +190,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             }
             Step::Marker(marker, pending) => (marker, pending),
         };
-        load.marker_answered();
+        load.on_marker_response();
         let order = &self.around.host.order;
         let head = pending.take_head();
         let verdict = head.map_or(Verdict::NoProof, |head| order.on_marker(&marker, &head));
@@ -230,7 +230,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         match self.number {
             _ if load.is_abandoned() => {}
             0 => {}
-            1..=HARDLY_ANSWERED => order.strike(),
+            1..=FEW_RESPONSES => order.strike(),
             number => order.on_end(number),
         }
     }
@@ -260,10 +260,10 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         let head = self.head(queued, &mut framing).await?;
         self.number += 1;
         self.status = head.status;
-        if self.number > HARDLY_ANSWERED {
+        if self.number > FEW_RESPONSES {
             self.around.host.order.goes_on();
         }
-        load.answered(self.number, more_requests(&head.headers));
+        load.on_response(self.number, more_requests(&head.headers));
         if queued.size.sent > 0 {
             self.meter.sent(load, queued.size.sent);
         }
@@ -278,14 +278,15 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             let (pieces, is_end) = self.here(&mut framing);
             let is_end = is_end.as_ref().copied();
             // When the consumer sees the end, the connection is already free for the next request.
-            let mut is_kept = is_end == Ok(true) && body.is_sent().await && framing.keeps_open();
+            let mut is_reusable =
+                is_end == Ok(true) && body.is_sent().await && framing.keeps_open();
             if let (Ok(true), Some(alone)) = (is_end, &body.queued.alone) {
                 // Bytes behind this response would be taken for the next one.
-                is_kept &= self.ahead.is_empty();
-                if !is_kept {
+                is_reusable &= self.ahead.is_empty();
+                if !is_reusable {
                     load.retire();
                 }
-                alone.owner.done(is_kept, keep_alive);
+                alone.owner.done(is_reusable, keep_alive);
             }
             if let Some(head) = head.take() {
                 body.queued.sink.head(head, body.queued.is_continued);
@@ -295,7 +296,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             }
             if is_end.map_err(Clone::clone)? {
                 body.queued.sink.end();
-                return Ok(is_kept);
+                return Ok(is_reusable);
             }
             body.check(&framing)?;
             if !self.more(&mut body, &mut framing).await? {
@@ -444,7 +445,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             let read = async {
                 let Some(until) = until else { return Some(read.await) };
                 let left = until.saturating_duration_since(Instant::now());
-                waits.within(left, || queued.answer(), read).await
+                waits.within(left, || queued.awaited_response(), read).await
             };
             let is_alone = queued.alone.is_some();
             let read = tokio::select! {

@@ -146,7 +146,7 @@ impl Reading {
         body.range = Range::between(body.range.start(), stays.end());
         self.following.push_front(Following {
             from: moved.start(),
-            request: tokio::spawn(Arc::clone(&self.file).ask(moved)),
+            request: tokio::spawn(Arc::clone(&self.file).request(moved)),
         });
         if stays.is_empty() {
             self.current = None;
@@ -171,17 +171,17 @@ impl Reading {
             // Request the bytes after the prefetched part at the same time.
             let rest = Range::between(until, self.wanted.end());
             if !rest.is_empty() && self.file.is_ranged() && self.following.is_empty() {
-                let request = tokio::spawn(Arc::clone(&self.file).ask(rest));
+                let request = tokio::spawn(Arc::clone(&self.file).request(rest));
                 self.following.push_back(Following { from: rest.start(), request });
             }
-            if let Some(body) = Arc::clone(&self.file).looked_at(prefetched).await {
+            if let Some(body) = Arc::clone(&self.file).checked(prefetched).await {
                 return Ok(body);
             }
             // The prefetched response is not usable: request the range normally.
             self.file.forget_prefetched();
             self.following.clear();
         }
-        Arc::clone(&self.file).ask(self.wanted).await
+        Arc::clone(&self.file).request(self.wanted).await
     }
 }
 

@@ -51,7 +51,7 @@ pub struct Remote {
     /// The ranges requested when the file was opened.
     prefetched: Mutex<Vec<Prefetched>>,
     /// Permits for the prefetched ranges; released once reading of these ranges begins, or they are dropped.
-    room: Mutex<Vec<OwnedSemaphorePermit>>,
+    permits: Mutex<Vec<OwnedSemaphorePermit>>,
     /// Checks at the end whether the file has changed while it was read.
     pub(super) behind: TrailingCheck,
     /// The highest rate of a part, in bytes per second.
@@ -60,7 +60,7 @@ pub struct Remote {
 
 /// The first request for a file.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Asked {
+pub(super) struct FirstRequest {
     /// Length of the requested range in bytes.
     pub(super) first: u64,
     /// Whether a response with the whole file means that the server does not support ranges of it, despite
@@ -68,7 +68,7 @@ pub(super) struct Asked {
     pub(super) is_refusal: bool,
 }
 
-impl Asked {
+impl FirstRequest {
     /// The whole file, because it cannot be read by ranges.
     pub(super) const REFUSED: Self = Self { first: FIRST, is_refusal: true };
 
@@ -84,7 +84,7 @@ impl Remote {
         response: Response,
         facts: Facts,
         is_decoded: bool,
-        Asked { first, is_refusal }: Asked,
+        FirstRequest { first, is_refusal }: FirstRequest,
         prefetched: Vec<(Range, Pending)>,
     ) -> Result<Self> {
         let partial = response.status == StatusCode::PARTIAL_CONTENT;
@@ -128,7 +128,7 @@ impl Remote {
             size,
             decoded: is_decoded,
             prefetched: Mutex::new(all),
-            room: Mutex::default(),
+            permits: Mutex::default(),
             behind: TrailingCheck::default(),
             best: AtomicU64::new(0),
         })
@@ -146,7 +146,7 @@ impl Remote {
 
     /// Requests a range on a shared lane, or alone where that does not work. From a server that sends only whole files,
     /// reads and discards the bytes before it.
-    pub(super) async fn ask(self: Arc<Self>, range: Range) -> Result<Body> {
+    pub(super) async fn request(self: Arc<Self>, range: Range) -> Result<Body> {
         if !self.is_ranged() {
             return self.skip_to(range).await;
         }
@@ -155,12 +155,12 @@ impl Remote {
             let found = self.found();
             let order = self.exchange.order(&found.origin);
             if self.alone.load(Ordering::Relaxed) || !order.takes_parts() {
-                return self.ask_alone(range).await;
+                return self.request_alone(range).await;
             }
             let request = part(&found, range, self.facts.if_range());
             let (pending, lane) = self.exchange.part(&request, range.len(), None).await?;
             let is_last = Some(range.end()) == self.facts.size;
-            self.behind.part_asked(&self.exchange, &found, &lane, is_last).await?;
+            self.behind.on_part_requested(&self.exchange, &found, &lane, is_last).await?;
             let response = match pending.head().await {
                 Ok(response) => response,
                 // Servers close a connection after a number of requests (nginx 1000, Apache 100) or when idle.
@@ -182,11 +182,11 @@ impl Remote {
                     }
                 }
                 // A request that is not pipelined handles credentials and redirects.
-                300..=399 | 401 | 403 | 404 | 407 | 410 => return self.ask_alone(range).await,
+                300..=399 | 401 | 403 | 404 | 407 | 410 => return self.request_alone(range).await,
                 // Some servers that take one request at a time refuse pipelined ones.
                 400 => {
                     order.strike();
-                    return self.ask_alone(range).await;
+                    return self.request_alone(range).await;
                 }
                 _ => {
                     if may_pass(response.status) {
@@ -201,7 +201,7 @@ impl Remote {
                         if error.kind() == ErrorKind::Protocol {
                             order.one_at_a_time();
                         }
-                        return self.ask_alone(range).await;
+                        return self.request_alone(range).await;
                     }
                     if response.is_until_close() {
                         self.alone.store(true, Ordering::Relaxed);
@@ -235,7 +235,7 @@ impl Remote {
     }
 
     /// Requests a part on a connection of its own, from the URL before redirects.
-    async fn ask_alone(&self, range: Range) -> Result<Body> {
+    async fn request_alone(&self, range: Range) -> Result<Body> {
         let request = part(&self.url, range, self.facts.if_range());
         let response = self.exchange.once(&request).await?;
         if may_pass(response.status) {
@@ -254,7 +254,7 @@ impl Remote {
         let found = all.iter().position(|one| one.range().start() == start);
         let taken = found.map(|at| all.remove(at)).filter(|one| !one.range().is_empty());
         if taken.is_some() {
-            self.room().clear();
+            self.permits().clear();
         }
         let mut until = taken.as_ref().map_or(start, |taken| taken.range().end());
         while let Some(next) = all.iter().map(Prefetched::range).find(|next| next.start() == until)
@@ -269,24 +269,24 @@ impl Remote {
 
     pub(super) fn forget_prefetched(&self) {
         self.prefetched().clear();
-        self.room().clear();
+        self.permits().clear();
     }
 
     /// Holds `permits` until reading of the prefetched ranges begins, or they are dropped.
-    pub(super) fn keep_room(&self, permits: Vec<OwnedSemaphorePermit>) {
-        *self.room() = permits;
+    pub(super) fn hold_permits(&self, permits: Vec<OwnedSemaphorePermit>) {
+        *self.permits() = permits;
     }
 
     /// Checks the head of a part that was requested before anything was known about the file; `None` if it cannot be
     /// used.
-    pub(super) async fn looked_at(self: Arc<Self>, prefetched: Prefetched) -> Option<Body> {
+    pub(super) async fn checked(self: Arc<Self>, prefetched: Prefetched) -> Option<Body> {
         let (range, pending) = match prefetched {
             Prefetched::Body(body) => return Some(body),
             Prefetched::Pending(range, pending) => (range, pending),
         };
         let response = match pending.head().await {
             // Its lane was closed: request the part on another one.
-            Err(Broken::Lost { .. }) => return self.ask(range).await.ok(),
+            Err(Broken::Lost { .. }) => return self.request(range).await.ok(),
             response => response.ok()?,
         };
         // A response without length is not read on a shared connection.
@@ -356,8 +356,8 @@ impl Remote {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn room(&self) -> MutexGuard<'_, Vec<OwnedSemaphorePermit>> {
-        self.room.lock().unwrap_or_else(PoisonError::into_inner)
+    fn permits(&self) -> MutexGuard<'_, Vec<OwnedSemaphorePermit>> {
+        self.permits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn prefetched(&self) -> MutexGuard<'_, Vec<Prefetched>> {

@@ -32,9 +32,9 @@ pub trait Owner: fmt::Debug + Send + Sync {
     /// The response may be read at any pace, so the connection may be in use for long.
     fn hold(&self);
 
-    /// The response has ended. `is_kept`: the connection can be reused; the server closes it after it was idle for
+    /// The response has ended. `is_reusable`: the connection can be reused; the server closes it after it was idle for
     /// `keep_alive`, if that is known.
-    fn done(&self, is_kept: bool, keep_alive: Option<Duration>);
+    fn done(&self, is_reusable: bool, keep_alive: Option<Duration>);
 }
 
 /// A piece of a response.

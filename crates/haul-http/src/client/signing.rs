@@ -56,13 +56,13 @@ impl SignIns {
         self.home.origin() == origin
     }
 
-    /// Begins a trial of credentials that can be sent without a challenge; see [`SignIn::try_unasked`].
+    /// Begins a trial of credentials that can be sent without a challenge; see [`SignIn::try_preemptive`].
     ///
     /// # Errors
     /// If the credentials cannot be obtained.
-    pub async fn try_unasked(&self, url: &Url) -> Result<Option<Trial>> {
+    pub async fn try_preemptive(&self, url: &Url) -> Result<Option<Trial>> {
         match self.of(&url.origin) {
-            Some(signer) => signer.try_unasked(url).await,
+            Some(signer) => signer.try_preemptive(url).await,
             None => Ok(None),
         }
     }

@@ -23,7 +23,7 @@ const LEAST_BYTES: u64 = 8 << 10;
 const FAST: f64 = 400e3;
 
 /// Time over which a rate is measured.
-const SPELL: Duration = Duration::from_secs(1);
+const MEASURED_OVER: Duration = Duration::from_secs(1);
 
 /// The judgement on a path.
 #[derive(Debug, Default)]
@@ -61,7 +61,7 @@ impl Speed {
     pub fn arrived(&mut self, now: Instant, arrived: u64) {
         let Some(judged) = self.judged.as_mut().filter(|judged| judged.is_slow) else { return };
         let passed = now.duration_since(judged.since);
-        if passed >= SPELL {
+        if passed >= MEASURED_OVER {
             let bytes = arrived.saturating_sub(judged.arrived);
             judged.is_slow = (bytes as f64) < FAST * passed.as_secs_f64();
             (judged.since, judged.arrived) = (now, arrived);

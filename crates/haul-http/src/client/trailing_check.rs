@@ -28,7 +28,7 @@ pub struct TrailingCheck {
 impl TrailingCheck {
     /// A part was requested on a lane. With the last part of the file, sends a HEAD on all lanes; from then on, sends
     /// one behind each further part.
-    pub async fn part_asked(
+    pub async fn on_part_requested(
         &self,
         exchange: &Exchange,
         url: &Url,

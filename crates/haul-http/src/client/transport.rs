@@ -119,15 +119,15 @@ impl Transport {
         let (leases, pipes) = (self.leases(&at).status(), self.pipes(&at).status());
         let rtt = leases.rtt.into_iter().chain(pipes.rtt).min();
         // Each `queueing` is relative to its own `rtt`; the result is relative to the shorter of both.
-        let at_present = |link: &LinkStatus| Some(link.rtt? + link.queueing?);
-        let at_present = at_present(&pipes).or_else(|| at_present(&leases));
+        let current_rtt = |link: &LinkStatus| Some(link.rtt? + link.queueing?);
+        let current_rtt = current_rtt(&pipes).or_else(|| current_rtt(&leases));
         LinkStatus {
             open: if pipes.open > 0 { pipes.open } else { leases.open },
             opening: leases.opening.max(pipes.opening),
             refused: leases.refused + pipes.refused,
             rtt,
             connect: leases.connect.or(pipes.connect),
-            queueing: haul_net::queueing(at_present, rtt),
+            queueing: haul_net::queueing(current_rtt, rtt),
             path: None,
         }
     }

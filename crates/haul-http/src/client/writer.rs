@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::head::Broken;
 use super::load::Load;
 use super::payload::Stream;
-use super::queued::{AsSent, Queued, Sending, Step};
+use super::queued::{Queued, Sending, SerializedMarker, Step};
 
 /// Bytes at which queued requests are no longer combined into one write.
 const ENOUGH: usize = 64 << 10;
@@ -82,7 +82,7 @@ async fn send_all<W: AsyncWrite + Unpin>(
         let (mut next, is_over) = tokio::select! {
             biased;
             next = queued.recv() => { let is_over = next.is_none(); (next, is_over) }
-            () = load.markers_answered(), if unproven.requests > 0 => (None, false),
+            () = load.no_marker_pending(), if unproven.requests > 0 => (None, false),
             () = sleep_until(unproven.since + delay), if unproven.requests > 0 => {
                 unproven.mark(&mut buffer, written, load);
                 (None, false)
@@ -142,9 +142,9 @@ struct Unproven {
     requests: u64,
     /// When the first of them was sent.
     since: Instant,
-    marker: Option<AsSent>,
+    marker: Option<SerializedMarker>,
     /// Another marker, in case one gets no response.
-    spare: Option<AsSent>,
+    spare: Option<SerializedMarker>,
 }
 
 impl Unproven {
@@ -180,7 +180,7 @@ impl Unproven {
 }
 
 fn send_marker(
-    marker: AsSent,
+    marker: SerializedMarker,
     requests: u64,
     buffer: &mut Buffer,
     written: &UnboundedSender<Queued>,

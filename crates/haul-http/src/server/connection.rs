@@ -80,7 +80,7 @@ async fn speak_http1(
 ) {
     let service = service_fn(|request| {
         let (served, client) = (Arc::clone(served), Arc::clone(&client));
-        async move { Ok::<_, Infallible>(served.handler.answer(&client, request).await) }
+        async move { Ok::<_, Infallible>(served.handler.respond(&client, request).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -107,7 +107,7 @@ async fn speak_http2(
         let open = Arc::clone(&open);
         async move {
             open.fetch_add(1, Ordering::Relaxed);
-            let response = served.handler.answer(&client, request).await;
+            let response = served.handler.respond(&client, request).await;
             Ok::<_, Infallible>(response.map(|body| {
                 body.map_frame(move |frame| {
                     let _until_response_ends = &open;

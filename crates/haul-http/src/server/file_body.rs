@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use haul_storage::{BufferPool, WorkPool, keeping};
+use haul_storage::{BufferPool, WorkPool, bytes_owning};
 use tokio::sync::Semaphore;
 use tokio::sync::oneshot::{Receiver, channel};
 
@@ -107,7 +107,7 @@ impl FileBody {
                 if !sender.is_closed() {
                     let read = read(&file, &buffers, offset, length);
                     // The permit is released when the last byte is sent.
-                    drop(sender.send(read.map(|bytes| keeping(bytes, permit))));
+                    drop(sender.send(read.map(|bytes| bytes_owning(bytes, permit))));
                 }
             };
             match length <= limits::SHORT {

@@ -61,9 +61,9 @@ impl Intent {
     }
 
     /// Where to create the entry for a path: under a temporary name if a COPY replaces an existing entry.
-    fn place(&self, path: &DavPath) -> Vec<u8> {
+    fn creation_path(&self, path: &DavPath) -> Vec<u8> {
         let path = path.as_bytes();
-        self.instead.as_ref().map_or_else(|| path.to_vec(), |instead| instead.place(path))
+        self.instead.as_ref().map_or_else(|| path.to_vec(), |instead| instead.creation_path(path))
     }
 }
 
@@ -156,10 +156,10 @@ impl GuardedFileSystem<Intent> for Files {
     }
 
     fn create_dir<'a>(&'a self, path: &'a DavPath, intent: &'a Intent) -> FsFuture<'a, ()> {
-        let (place, instead) = (intent.place(path), intent.instead.clone());
+        let (target, instead) = (intent.creation_path(path), intent.instead.clone());
         self.run(path, move |share, _| {
             let _until_created = instead;
-            let (directory, name) = share.jail.parent(&place).map_err(|errno| match errno {
+            let (directory, name) = share.jail.parent(&target).map_err(|errno| match errno {
                 // The served directory itself, which exists.
                 Errno::BUSY => Errno::EXIST,
                 Errno::NOTDIR => Errno::NOENT,
@@ -223,7 +223,7 @@ impl GuardedFileSystem<Intent> for Files {
         intent: &'a Intent,
     ) -> FsFuture<'a, ()> {
         let (keeps, is_below) = (intent.keeps, intent.is_below_source(from.as_bytes()));
-        let (from, to) = (from.as_bytes().to_vec(), intent.place(to));
+        let (from, to) = (from.as_bytes().to_vec(), intent.creation_path(to));
         let instead = intent.instead.clone();
         let share = Arc::clone(&self.share);
         Box::pin(async move {

@@ -38,7 +38,7 @@ impl Gate {
         let by_any_name = self.credentials.is_some();
         self.names
             .check(request, by_any_name)
-            .map_err(|Foreign(status, words)| refusal::said(status, words))?;
+            .map_err(|Foreign(status, words)| refusal::text(status, words))?;
         let Some(credentials) = &self.credentials else { return Ok(ANONYMOUS) };
         if self.failures.are_too_many(from.ip(), Instant::now()) {
             return Err(too_many());

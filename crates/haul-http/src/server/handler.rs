@@ -63,7 +63,7 @@ impl Handler {
     }
 
     /// Responds to one request.
-    pub(super) async fn answer(
+    pub(super) async fn respond(
         &self,
         client: &Client,
         request: Request<Incoming>,
@@ -100,7 +100,7 @@ impl Handler {
         set(header::REFERRER_POLICY, "no-referrer");
         set(HeaderName::from_static("cross-origin-resource-policy"), "same-origin");
         let status = response.status();
-        response.map(|body| body.counted(report.answered(status)))
+        response.map(|body| body.counted(report.with_status(status)))
     }
 
     async fn perform(
@@ -131,11 +131,11 @@ impl Handler {
             _ => return self.no_such_method(),
         }
         if self.share.read_only {
-            return refusal::said(StatusCode::FORBIDDEN, "this server is read-only\n");
+            return refusal::text(StatusCode::FORBIDDEN, "this server is read-only\n");
         }
         let is_new_or_gone = matches!(method, "PUT" | "PATCH" | "DELETE" | "MKCOL" | "MOVE");
         if is_new_or_gone && self.share.jail.is_fixed(path.as_bytes()) {
-            return refusal::said(
+            return refusal::text(
                 StatusCode::FORBIDDEN,
                 "entries at the top level cannot be changed\n",
             );

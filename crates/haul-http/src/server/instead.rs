@@ -39,7 +39,7 @@ impl Instead {
     }
 
     /// The temporary path for a path at or below the final name; any other path is returned unchanged.
-    pub(super) fn place(&self, path: &[u8]) -> Vec<u8> {
+    pub(super) fn creation_path(&self, path: &[u8]) -> Vec<u8> {
         match is_within(trimmed(path), &self.path) {
             true => [&self.part, &path[self.path.len()..]].concat(),
             false => path.to_vec(),

@@ -12,11 +12,11 @@ use super::body::Body;
 /// A response with a status and its reason phrase as text.
 pub(super) fn status(status: StatusCode) -> Response<Body> {
     let words = status.canonical_reason().unwrap_or("refused");
-    said(status, &format!("{} {words}\n", status.as_u16()))
+    text(status, &format!("{} {words}\n", status.as_u16()))
 }
 
 /// A response with a status and a text for people.
-pub(super) fn said(status: StatusCode, words: &str) -> Response<Body> {
+pub(super) fn text(status: StatusCode, words: &str) -> Response<Body> {
     let mut response = Response::new(Body::text(words.to_owned()));
     *response.status_mut() = status;
     let plain = HeaderValue::from_static("text/plain; charset=utf-8");
@@ -26,10 +26,10 @@ pub(super) fn said(status: StatusCode, words: &str) -> Response<Body> {
 
 /// A response with a violated condition of RFC 4918 (section 16), by its name.
 pub(super) fn condition(status: StatusCode, name: &str) -> Response<Body> {
-    let text = format!(
+    let body = format!(
         "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<D:error xmlns:D=\"DAV:\"><D:{name}/></D:error>\n"
     );
-    let mut response = said(status, &text);
+    let mut response = text(status, &body);
     let xml = HeaderValue::from_static("application/xml; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, xml);
     response

@@ -104,7 +104,7 @@ impl RequestReport {
     }
 
     /// Sets the status of the response.
-    pub(super) fn answered(mut self, status: StatusCode) -> Self {
+    pub(super) fn with_status(mut self, status: StatusCode) -> Self {
         self.status = status;
         self
     }

@@ -9,7 +9,7 @@ use haul_storage::{
     Block, CommitOptions, CreateOptions, ErrorKind, Identity, Result, Retry, Storage,
 };
 
-use super::scripted::{Asked, Reply, Scripted};
+use super::scripted::{Reply, Request, Scripted};
 use super::{path, replacing, storage};
 
 const CONTENT: &[u8] = b"from here";
@@ -18,15 +18,15 @@ const CONTENT: &[u8] = b"from here";
 /// entity tag, and `refuses` whether a request is refused with 412.
 async fn serve(
     tag: impl Fn() -> String + Send + Sync + 'static,
-    refuses: impl Fn(&Asked) -> bool + Send + Sync + 'static,
+    refuses: impl Fn(&Request) -> bool + Send + Sync + 'static,
 ) -> Scripted {
     Scripted::start(move |request| match (&request.method[..], &request.path[..]) {
         ("OPTIONS", _) => {
             let headers = vec![("DAV", "1, 2".to_owned()), ("Server", "haul".to_owned())];
-            Reply::Say(200, headers, String::new())
+            Reply::Respond(200, headers, String::new())
         }
         ("PROPFIND", "/dav/") => Reply::listing(&[("/dav/", None)]),
-        ("PROPFIND", "/dav/file") => Reply::Say(207, Vec::new(), described(&tag())),
+        ("PROPFIND", "/dav/file") => Reply::Respond(207, Vec::new(), described(&tag())),
         ("PROPFIND", part) => Reply::listing(&[(part, Some(CONTENT.len() as u64))]),
         ("PUT" | "MOVE", _) if refuses(request) => Reply::status(412),
         ("PUT" | "MOVE", _) => Reply::status(201),
@@ -44,7 +44,7 @@ fn described(tag: &str) -> String {
     )
 }
 
-fn has_condition(request: &Asked) -> bool {
+fn has_condition(request: &Request) -> bool {
     !request.header("if-match").is_empty() || !request.header("if").is_empty()
 }
 
@@ -97,10 +97,10 @@ async fn a_version_that_appears_after_the_check_is_not_replaced() {
     for error in errors {
         assert_eq!((error.kind(), error.retry()), (ErrorKind::Changed, Retry::Never), "{error}");
     }
-    let puts = server.asked("PUT");
+    let puts = server.requests("PUT");
     assert_eq!((puts.len(), puts[0].header("if-match")), (2, "\"1\""));
     assert!(!has_condition(&puts[1]), "the part file");
-    let moves = server.asked("MOVE");
+    let moves = server.requests("MOVE");
     let condition = format!("<{}file> ([\"2\"])", server.url);
     assert_eq!((moves.len(), moves[0].header("if")), (1, &*condition));
     assert_eq!(moves[0].header("overwrite"), "T");
@@ -112,10 +112,10 @@ async fn a_condition_that_the_server_misjudges_is_dropped() {
     let server = serve(|| "\"1\"".to_owned(), has_condition).await;
     let (storage, expected) = opened(&server).await;
     put(&storage, &only(&expected)).await.unwrap();
-    let puts = server.asked("PUT");
+    let puts = server.requests("PUT");
     assert!(has_condition(&puts[0]) && !has_condition(puts.last().unwrap()));
     put_and_move(&storage, &only(&expected)).await.unwrap();
-    let moves = server.asked("MOVE");
+    let moves = server.requests("MOVE");
     assert_eq!(moves.iter().map(has_condition).collect::<Vec<_>>(), [true, false]);
     assert_eq!(moves[1].header("overwrite"), "T");
 }
@@ -126,8 +126,8 @@ async fn a_weak_tag_is_no_condition() {
     let (storage, expected) = opened(&server).await;
     put(&storage, &only(&expected)).await.unwrap();
     put_and_move(&storage, &only(&expected)).await.unwrap();
-    assert!(!server.asked("PUT").iter().any(has_condition));
-    assert!(!server.asked("MOVE").iter().any(has_condition));
+    assert!(!server.requests("PUT").iter().any(has_condition));
+    assert!(!server.requests("MOVE").iter().any(has_condition));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -137,5 +137,5 @@ async fn another_version_is_noticed_before_anything_is_sent() {
     expected.size += 1;
     let error = put(&storage, &only(&expected)).await.unwrap_err();
     assert_eq!((error.kind(), error.retry()), (ErrorKind::Changed, Retry::Never));
-    assert!(server.asked("PUT").is_empty());
+    assert!(server.requests("PUT").is_empty());
 }

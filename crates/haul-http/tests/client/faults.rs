@@ -16,13 +16,13 @@ use haul_storage::{
 use tokio::runtime::Handle;
 use tokio::time::sleep;
 
-use super::scripted::{Asked, Reply, Scripted, multistatus};
+use super::scripted::{Reply, Request, Scripted, multistatus};
 use super::{host, path, replacing, storage};
 
 /// The response to requests that a test's script does not handle itself.
-fn usual(request: &Asked) -> Reply {
+fn usual(request: &Request) -> Reply {
     match (&request.method[..], &request.path[..]) {
-        ("OPTIONS", _) => Reply::Say(200, vec![("DAV", "1, 2".to_owned())], String::new()),
+        ("OPTIONS", _) => Reply::Respond(200, vec![("DAV", "1, 2".to_owned())], String::new()),
         ("PROPFIND", "/dav/") => Reply::listing(&[("/dav/", None)]),
         ("PROPFIND", _) => Reply::status(404),
         ("PUT" | "MOVE", _) => Reply::status(201),
@@ -74,9 +74,9 @@ async fn a_connection_that_the_server_is_about_to_close_is_not_used() {
         [(None, true), (Some("timeout=60, max=100"), true), (Some("timeout=1"), false)]
     {
         let server = Scripted::start(move |request| match usual(request) {
-            Reply::Say(status, mut headers, body) => {
+            Reply::Respond(status, mut headers, body) => {
                 headers.extend(keep_alive.map(|value| ("Keep-Alive", value.to_owned())));
-                Reply::Say(status, headers, body)
+                Reply::Respond(status, headers, body)
             }
             other => other,
         });
@@ -86,7 +86,7 @@ async fn a_connection_that_the_server_is_about_to_close_is_not_used() {
         assert_eq!(gone().await, ErrorKind::NotFound);
         sleep(Duration::from_millis(700)).await;
         assert_eq!(gone().await, ErrorKind::NotFound);
-        let requests = server.asked("PROPFIND");
+        let requests = server.requests("PROPFIND");
         let [.., first, second] = &requests[..] else { panic!("fewer than two lookups") };
         assert_eq!(first.from == second.from, is_reused, "{keep_alive:?}");
     }
@@ -108,13 +108,13 @@ async fn moved(replies: Vec<Reply>, moved_after: usize) -> (Result<()>, usize) {
     let server = server.await;
     let storage = open(&server).await;
     let outcome = storage.rename(&path("a"), &path("b")).await;
-    (outcome, server.asked("MOVE").len())
+    (outcome, server.requests("MOVE").len())
 }
 
 #[tokio::test]
 async fn a_move_whose_connection_ends_is_repeated_unless_it_was_done() {
-    const CREATED: Reply = Reply::Say(201, Vec::new(), String::new());
-    const GONE: Reply = Reply::Say(404, Vec::new(), String::new());
+    const CREATED: Reply = Reply::Respond(201, Vec::new(), String::new());
+    const GONE: Reply = Reply::Respond(404, Vec::new(), String::new());
     const LOST: Reply = Reply::Close(0);
     let (outcome, moves) = moved(vec![LOST, CREATED], 2).await;
     assert!(outcome.is_ok() && moves == 2, "the request was lost: {outcome:?}");
@@ -133,7 +133,7 @@ async fn a_listing_with_an_entity_bomb_is_refused() {
     let bomb = "<?xml version=\"1.0\"?><!DOCTYPE x [<!ENTITY a \"aaaaaaaaaa\"><!ENTITY b \
                 \"&a;&a;&a;&a;\">]><D:multistatus xmlns:D=\"DAV:\"><D:response><D:href>&b;";
     let server = Scripted::start(move |request| match &request.method[..] {
-        "PROPFIND" => Reply::Say(207, Vec::new(), bomb.to_owned()),
+        "PROPFIND" => Reply::Respond(207, Vec::new(), bomb.to_owned()),
         _ => usual(request),
     })
     .await;
@@ -195,7 +195,7 @@ async fn a_listing_that_breaks_off_resumes_without_duplicates() {
         let half = whole.find("<D:href>/dav/c").unwrap();
         match tries.fetch_add(1, Ordering::Relaxed) {
             0 => Reply::Cut(207, whole[..half].to_owned()),
-            _ => Reply::Say(207, Vec::new(), whole),
+            _ => Reply::Respond(207, Vec::new(), whole),
         }
     })
     .await;
@@ -215,9 +215,9 @@ async fn an_upload_refused_half_way_stops_with_the_servers_status() {
         let error = write(&*open(&server).await, 400).await.unwrap_err();
         assert_eq!((error.kind(), error.retry()), (kind, Retry::Never), "{error}");
         assert!(error.to_string().contains(&status.to_string()), "{error}");
-        assert_eq!(server.asked("PUT").len(), 1);
-        assert!(server.asked("MOVE").is_empty());
-        let deleted = server.asked("DELETE");
+        assert_eq!(server.requests("PUT").len(), 1);
+        assert!(server.requests("MOVE").is_empty());
+        let deleted = server.requests("DELETE");
         assert!(deleted[0].is("DELETE", "/dav/.file.haul-part"), "{deleted:?}");
     }
 }
@@ -225,22 +225,22 @@ async fn an_upload_refused_half_way_stops_with_the_servers_status() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upload_refused_at_once_sends_no_body() {
     let server = Scripted::start(|request| match &request.method[..] {
-        "PUT" => Reply::Wait { asks: false, status: 413 },
+        "PUT" => Reply::Wait { continues: false, status: 413 },
         _ => usual(request),
     })
     .await;
     let error = write(&*open(&server).await, 400).await.unwrap_err();
     assert_eq!((error.kind(), error.retry()), (ErrorKind::NoSpace, Retry::Never), "{error}");
-    let put = &server.asked("PUT")[0];
+    let put = &server.requests("PUT")[0];
     assert_eq!(put.header("expect"), "100-continue");
-    assert!(!put.unasked, "the body is sent before the server has responded");
+    assert!(!put.early_body, "the body is sent before the server has responded");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn only_the_first_large_upload_waits_for_100_continue() {
     let server = Scripted::start(|request| match &request.method[..] {
         "PUT" if request.header("expect").is_empty() => Reply::status(201),
-        "PUT" => Reply::Wait { asks: true, status: 201 },
+        "PUT" => Reply::Wait { continues: true, status: 201 },
         "PROPFIND" if request.path == "/dav/.file.haul-part" => {
             Reply::listing(&[("/dav/.file.haul-part", Some(2 << 20))])
         }
@@ -251,10 +251,10 @@ async fn only_the_first_large_upload_waits_for_100_continue() {
     for _ in 0..2 {
         write(&storage, 8).await.unwrap();
     }
-    let puts = server.asked("PUT");
+    let puts = server.requests("PUT");
     let expects: Vec<_> = puts.iter().map(|put| put.header("expect")).collect();
     assert_eq!(expects, ["100-continue", ""]);
-    assert!(!puts[0].unasked, "the body is sent before 100 Continue");
+    assert!(!puts[0].early_body, "the body is sent before 100 Continue");
     assert!(puts.iter().all(|put| put.body == [1; 2 << 20]));
 }
 
@@ -264,7 +264,7 @@ async fn expect_is_sent_once_to_a_server_that_ignores_or_refuses_it() {
     for refuses in [true, false] {
         let server = Scripted::start(move |request| match &request.method[..] {
             "PUT" if refuses && !request.header("expect").is_empty() => {
-                Reply::Wait { asks: false, status: 417 }
+                Reply::Wait { continues: false, status: 417 }
             }
             "PROPFIND" if request.path == "/dav/.file.haul-part" => {
                 Reply::listing(&[("/dav/.file.haul-part", Some(2 << 20))])
@@ -280,7 +280,7 @@ async fn expect_is_sent_once_to_a_server_that_ignores_or_refuses_it() {
             first.unwrap();
         }
         write(&storage, 8).await.unwrap();
-        let puts = server.asked("PUT");
+        let puts = server.requests("PUT");
         let expects: Vec<_> = puts.iter().map(|put| put.header("expect")).collect();
         assert_eq!(expects, ["100-continue", ""]);
         assert!(puts[1].body == [1; 2 << 20]);
@@ -296,7 +296,7 @@ async fn an_upload_whose_connection_is_lost_restarts() {
     .await;
     let error = write(&*open(&server).await, 400).await.unwrap_err();
     assert_eq!((error.kind(), error.retry()), (ErrorKind::Unreachable, Retry::FromStart));
-    assert!(server.asked("MOVE").is_empty());
+    assert!(server.requests("MOVE").is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -308,7 +308,7 @@ async fn an_upload_of_the_wrong_length_is_not_renamed() {
     .await;
     let error = write(&*open(&server).await, 2).await.unwrap_err();
     assert_eq!(error.retry(), Retry::FromStart, "{error}");
-    assert!(server.asked("MOVE").is_empty());
+    assert!(server.requests("MOVE").is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -323,10 +323,10 @@ async fn a_refused_rename_is_an_error_and_leaves_no_part_file() {
     .await;
     let error = write(&*open(&server).await, 2).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::PermissionDenied);
-    let moved = server.asked("MOVE");
+    let moved = server.requests("MOVE");
     assert_eq!(moved[0].header("overwrite"), "F");
     assert_eq!(moved[0].header("destination"), format!("{}file", server.url));
-    assert_eq!(server.asked("DELETE").len(), 1);
+    assert_eq!(server.requests("DELETE").len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -362,7 +362,7 @@ async fn a_file_never_replaces_a_directory() {
     let bytes = Bytes::from_static(b"small");
     let written = open(&server).await.write_whole(&path("file"), bytes, &replacing()).await;
     assert_eq!(written.unwrap_err().kind(), ErrorKind::IsADirectory);
-    assert!(server.asked("MOVE").is_empty());
+    assert!(server.requests("MOVE").is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -370,7 +370,7 @@ async fn without_move_a_file_is_uploaded_under_its_final_name() {
     let server = Scripted::start(|request| match &request.method[..] {
         "OPTIONS" => {
             let allow = ("Allow", "GET, HEAD, PUT, DELETE, OPTIONS".to_owned());
-            Reply::Say(200, vec![allow], String::new())
+            Reply::Respond(200, vec![allow], String::new())
         }
         _ => usual(request),
     })
@@ -378,7 +378,7 @@ async fn without_move_a_file_is_uploaded_under_its_final_name() {
     let storage = open(&server).await;
     assert!(!storage.capabilities().rename);
     write(&storage, 2).await.unwrap();
-    let put = server.asked("PUT");
+    let put = server.requests("PUT");
     assert!(put.len() == 1 && put[0].is("PUT", "/dav/file"));
     assert_eq!(put[0].body.len(), 512 << 10);
 }
@@ -390,15 +390,15 @@ async fn without_move_a_refused_upload_deletes_nothing() {
         let server = Scripted::start(move |request| match &request.method[..] {
             "OPTIONS" => {
                 let allow = ("Allow", "GET, HEAD, PUT, DELETE, OPTIONS".to_owned());
-                Reply::Say(200, vec![allow], String::new())
+                Reply::Respond(200, vec![allow], String::new())
             }
             "PUT" => reply.clone(),
             _ => usual(request),
         })
         .await;
         let error = write(&*open(&server).await, 2).await.unwrap_err();
-        assert!(server.asked("DELETE").is_empty(), "{error}");
-        assert!(!server.asked("PUT").is_empty());
+        assert!(server.requests("DELETE").is_empty(), "{error}");
+        assert!(!server.requests("PUT").is_empty());
     }
 }
 
@@ -406,7 +406,7 @@ async fn without_move_a_refused_upload_deletes_nothing() {
 async fn a_server_that_calls_every_nonce_stale_is_an_error() {
     let server = Scripted::start(|_| {
         let challenge = "Digest realm=\"r\", nonce=\"n\", qop=\"auth\", stale=true";
-        Reply::Say(401, vec![("WWW-Authenticate", challenge.to_owned())], String::new())
+        Reply::Respond(401, vec![("WWW-Authenticate", challenge.to_owned())], String::new())
     })
     .await;
     let password = Some(PasswordSource::Secret(Secret::new("password")));
@@ -424,12 +424,12 @@ async fn sabredav_gets_ranges_by_patch() {
     let server = Scripted::start(|request| match (&request.method[..], &request.path[..]) {
         ("OPTIONS", _) => {
             let dav = ("DAV", "1, 3, extended-mkcol, sabredav-partialupdate".to_owned());
-            Reply::Say(200, vec![dav], String::new())
+            Reply::Respond(200, vec![dav], String::new())
         }
         ("PATCH", _) => Reply::status(204),
         ("GET", _) => {
             let range = request.header("range").replace('=', " ");
-            Reply::Say(206, vec![("Content-Range", format!("{range}/7"))], "x".to_owned())
+            Reply::Respond(206, vec![("Content-Range", format!("{range}/7"))], "x".to_owned())
         }
         ("PROPFIND", "/dav/.file.haul-part") => {
             Reply::listing(&[("/dav/.file.haul-part", Some(7))])
@@ -443,7 +443,7 @@ async fn sabredav_gets_ranges_by_patch() {
     writer.write_at(4, Block::from(Bytes::from_static(b"efg"))).await.unwrap();
     writer.write_at(0, Block::from(Bytes::from_static(b"abcd"))).await.unwrap();
     writer.commit(7, &replacing()).await.unwrap();
-    let patches = server.asked("PATCH");
+    let patches = server.requests("PATCH");
     let ranges: Vec<_> = patches.iter().map(|patch| patch.header("x-update-range")).collect();
     assert_eq!(ranges, ["bytes=4-6", "bytes=0-3"]);
     assert_eq!(patches[0].header("content-type"), "application/x-sabredav-partialupdate");
@@ -455,7 +455,7 @@ async fn nextcloud_gets_the_time_with_the_file() {
     let server = Scripted::start(|request| match &request.method[..] {
         "OPTIONS" => {
             let dav = ("DAV", "1, 3, nextcloud-checksum-update".to_owned());
-            Reply::Say(200, vec![dav], String::new())
+            Reply::Respond(200, vec![dav], String::new())
         }
         "PROPPATCH" => Reply::listing(&[("/x", Some(1))]),
         _ => usual(request),
@@ -469,11 +469,11 @@ async fn nextcloud_gets_the_time_with_the_file() {
     let options =
         CommitOptions { metadata: metadata.clone(), replace: false, sync: false, expected: None };
     storage.write_whole(&path("file"), Bytes::from_static(b"x"), &options).await.unwrap();
-    let put = &server.asked("PUT")[0];
+    let put = &server.requests("PUT")[0];
     assert_eq!(put.header("x-oc-mtime"), "1234567890");
     assert_eq!(put.header("if-none-match"), "*");
     storage.set_metadata(&path("file"), &metadata).await.unwrap();
-    let patch = String::from_utf8(server.asked("PROPPATCH")[0].body.clone()).unwrap();
+    let patch = String::from_utf8(server.requests("PROPPATCH")[0].body.clone()).unwrap();
     assert!(patch.contains("lastmodified>1234567890<"), "{patch}");
 }
 
@@ -483,7 +483,7 @@ async fn nextcloud() -> Scripted {
     Scripted::start(move |request| match &request.method[..] {
         "OPTIONS" => {
             let dav = ("DAV", "1, 3, nextcloud-checksum-update".to_owned());
-            Reply::Say(200, vec![dav], String::new())
+            Reply::Respond(200, vec![dav], String::new())
         }
         "MKCOL" => Reply::status(201),
         "PUT"
@@ -511,7 +511,7 @@ async fn nextcloud_assembles_a_large_file_from_pieces() {
         let block = Block::from(Bytes::copy_from_slice(piece));
         writer.write_at(n as u64 * 700_000, block).await.unwrap();
     }
-    assert!(server.asked("MOVE").is_empty());
+    assert!(server.requests("MOVE").is_empty());
     let modified = Some(Timestamp { seconds: 1_234_567_890, nanos: 0 });
     let metadata = Metadata { modified, ..Metadata::default() };
     writer
@@ -519,9 +519,9 @@ async fn nextcloud_assembles_a_large_file_from_pieces() {
         .await
         .unwrap();
 
-    let made = &server.asked("MKCOL")[0];
+    let made = &server.requests("MKCOL")[0];
     assert!(made.path.starts_with("/dav/remote.php/dav/uploads/me/haul-"), "{}", made.path);
-    let mut pieces = server.asked("PUT");
+    let mut pieces = server.requests("PUT");
     assert_eq!(pieces.len(), 4, "three pieces, one of them twice");
     pieces.sort_by(|a, b| a.path.cmp(&b.path));
     pieces.dedup_by(|a, b| a.path == b.path);
@@ -529,7 +529,7 @@ async fn nextcloud_assembles_a_large_file_from_pieces() {
     assert_eq!(names, ["00001", "00002", "00003"]);
     let stored = pieces.iter().map(|put| &put.body[..]).collect::<Vec<_>>().concat();
     assert!(stored == bytes, "the pieces are not the file");
-    let moved = &server.asked("MOVE")[0];
+    let moved = &server.requests("MOVE")[0];
     assert_eq!(moved.path, format!("{}.file", made.path));
     assert_eq!(moved.header("destination"), format!("{root}big"));
     assert_eq!(moved.header("oc-total-length"), SIZE.to_string());
@@ -562,7 +562,7 @@ async fn assembly_is_awaited_after_a_gateway_timeout() {
             match &request.method[..] {
                 "OPTIONS" => {
                     let dav = ("DAV", "1, 3, nextcloud-checksum-update".to_owned());
-                    Reply::Say(200, vec![dav], String::new())
+                    Reply::Respond(200, vec![dav], String::new())
                 }
                 "MKCOL" => Reply::status(201),
                 "MOVE" => {
@@ -590,7 +590,7 @@ async fn assembly_is_awaited_after_a_gateway_timeout() {
         .await;
         let done = sent_in_pieces(&server, SIZE).await;
         assert_eq!(done.is_ok(), succeeds, "{status}: {done:?}");
-        assert_eq!(server.asked("MOVE").len(), 1);
+        assert_eq!(server.requests("MOVE").len(), 1);
     }
 }
 
@@ -603,7 +603,7 @@ async fn a_lost_assembly_request_is_repeated() {
     let server = Scripted::start(move |request| match &request.method[..] {
         "OPTIONS" => {
             let dav = ("DAV", "1, 3, nextcloud-checksum-update".to_owned());
-            Reply::Say(200, vec![dav], String::new())
+            Reply::Respond(200, vec![dav], String::new())
         }
         "MKCOL" => Reply::status(201),
         "MOVE" => match moved.fetch_add(1, Ordering::Relaxed) {
@@ -617,7 +617,7 @@ async fn a_lost_assembly_request_is_repeated() {
     })
     .await;
     sent_in_pieces(&server, SIZE).await.unwrap();
-    assert_eq!(server.asked("MOVE").len(), 2);
+    assert_eq!(server.requests("MOVE").len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -627,7 +627,7 @@ async fn a_server_that_refuses_pieces_gets_one_put() {
         let server = Scripted::start(move |request| match &request.method[..] {
             "OPTIONS" => {
                 let dav = ("DAV", "1, 3, nextcloud-checksum-update".to_owned());
-                Reply::Say(200, vec![dav], String::new())
+                Reply::Respond(200, vec![dav], String::new())
             }
             "MKCOL" => Reply::status(status),
             "PROPFIND" if request.path.ends_with("part") => {
@@ -640,7 +640,7 @@ async fn a_server_that_refuses_pieces_gets_one_put() {
         });
         let server = server.await;
         sent_in_pieces(&server, SIZE).await.unwrap();
-        let puts = server.asked("PUT");
+        let puts = server.requests("PUT");
         let lengths: Vec<_> = puts.iter().map(|request| request.body.len() as u64).collect();
         assert_eq!(lengths, [SIZE], "{status}");
     }
@@ -655,8 +655,8 @@ async fn pieces_of_an_aborted_upload_are_removed() {
     let writer = storage.create(&path("big"), &options).await.unwrap();
     writer.write_at(0, Block::from(Bytes::from(vec![0; 6 << 20]))).await.unwrap();
     writer.abort(false).await.unwrap();
-    assert_eq!(server.asked("DELETE")[0].path, server.asked("MKCOL")[0].path);
-    assert!(server.asked("MOVE").is_empty());
+    assert_eq!(server.requests("DELETE")[0].path, server.requests("MKCOL")[0].path);
+    assert!(server.requests("MOVE").is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -670,7 +670,7 @@ async fn options_are_requested_once_for_lookup_and_opening() {
     let location = Location::parse("dav://server/").unwrap();
     let storage = HttpStorage::open_dav(host, location, root, None).await.unwrap();
     assert!(storage.capabilities().rename);
-    assert_eq!(server.asked("OPTIONS").len(), 1);
+    assert_eq!(server.requests("OPTIONS").len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -680,9 +680,9 @@ async fn the_first_listing_reuses_the_page_and_later_ones_refresh_it() {
         <a href=\"file\">file</a>      01-Jan-2026 00:00      5\n</pre></body></html>";
     let server = Scripted::start(|request| match (&request.method[..], &request.path[..]) {
         ("GET", "/dav/") => {
-            Reply::Say(200, vec![("Content-Type", "text/html".to_owned())], PAGE.to_owned())
+            Reply::Respond(200, vec![("Content-Type", "text/html".to_owned())], PAGE.to_owned())
         }
-        ("GET", "/dav/file") => Reply::Say(200, Vec::new(), "12345".to_owned()),
+        ("GET", "/dav/file") => Reply::Respond(200, Vec::new(), "12345".to_owned()),
         _ => Reply::status(404),
     })
     .await;
@@ -690,7 +690,7 @@ async fn the_first_listing_reuses_the_page_and_later_ones_refresh_it() {
     let Found::Directory(root) = host.find(&root).await.unwrap() else { panic!("no directory") };
     let location = Location::parse("http://server/").unwrap();
     let web = HttpStorage::open_web_directory(host, location, root).await;
-    let pages = || server.asked("GET").iter().filter(|request| request.path == "/dav/").count();
+    let pages = || server.requests("GET").iter().filter(|request| request.path == "/dav/").count();
     for expected in [1, 2] {
         let entries = web.list_sorted(&RelPath::root()).await.unwrap();
         assert_eq!(entries[0].path, path("file"));
@@ -704,15 +704,18 @@ async fn the_probe_for_ranges_requests_lengths_up_to_the_first_file_that_is_not_
     let links: Vec<_> = (0..40).map(|n| format!("<a href=\"f{n}\">f{n}</a>")).collect();
     let page = format!("<title>Index of /dav/</title><pre>{}</pre>", links.join("\n"));
     let server = Scripted::start(move |request| match &request.path[..] {
-        "/dav/" => Reply::Say(200, vec![("Content-Type", "text/html".to_owned())], page.clone()),
+        "/dav/" => {
+            Reply::Respond(200, vec![("Content-Type", "text/html".to_owned())], page.clone())
+        }
         "/dav/f0" => Reply::status(200),
-        _ => Reply::Say(200, Vec::new(), "12345".to_owned()),
+        _ => Reply::Respond(200, Vec::new(), "12345".to_owned()),
     })
     .await;
     let (location, root) = (Location::parse("http://server/"), Url::parse(&server.url));
     let web = HttpStorage::open_web_directory(host(&server.url), location.unwrap(), root.unwrap());
     assert!(!web.await.capabilities().ranged_reads);
-    let mut paths: Vec<_> = server.asked("HEAD").into_iter().map(|request| request.path).collect();
+    let mut paths: Vec<_> =
+        server.requests("HEAD").into_iter().map(|request| request.path).collect();
     // A pipelined request may be repeated alone.
     paths.dedup();
     assert_eq!(paths, ["/dav/f0", "/dav/f1"]);
@@ -723,7 +726,7 @@ async fn the_probe_for_ranges_requests_lengths_up_to_the_first_file_that_is_not_
 #[tokio::test]
 async fn a_response_with_an_endless_body_is_judged_by_its_head() {
     let server = Scripted::start(|request| match usual(request) {
-        Reply::Say(status, headers, body) if body.is_empty() => Reply::Endless(status, headers),
+        Reply::Respond(status, headers, body) if body.is_empty() => Reply::Endless(status, headers),
         other => other,
     });
     let server = server.await;
@@ -735,7 +738,7 @@ async fn a_response_with_an_endless_body_is_judged_by_its_head() {
     };
     // The timeout for a body is a minute; this takes a second or two.
     assert!(tokio::time::timeout(Duration::from_secs(50), copied).await.is_ok());
-    assert_eq!(server.asked("MOVE").len(), 1);
+    assert_eq!(server.requests("MOVE").len(), 1);
 }
 
 #[tokio::test]
@@ -781,11 +784,11 @@ async fn one_response_with_the_whole_file_does_not_end_the_use_of_ranges() {
                 ("GET", Some((first, last))) => {
                     let is_first = first == 0;
                     if !is_first && sent.fetch_add(1, Ordering::Relaxed) < wholes {
-                        return Reply::Say(200, vec![tag], "x".repeat(SIZE));
+                        return Reply::Respond(200, vec![tag], "x".repeat(SIZE));
                     }
                     let last = last.min(SIZE - 1);
                     let fields = ("Content-Range", format!("bytes {first}-{last}/{SIZE}"));
-                    Reply::Say(206, vec![tag, fields], "x".repeat(last + 1 - first))
+                    Reply::Respond(206, vec![tag, fields], "x".repeat(last + 1 - first))
                 }
                 ("PROPFIND", _) => Reply::listing(&[("/dav/file", Some(SIZE as u64))]),
                 _ => usual(request),

@@ -85,7 +85,7 @@ async fn the_client_conforms_on_nginx() {
     let why = "nginx-dav-ext 3.0 lists no names that begin with a dot";
     let known = [
         ("entries::a_listing_and_stat_agree", why),
-        ("names::ordinary_names_are_kept_byte_for_byte", why),
+        ("names::ordinary_names_are_preserved_byte_for_byte", why),
         ("names::directories_take_the_same_names", why),
     ];
     conforms(servers::nginx(), 3, &known).await;
@@ -107,11 +107,11 @@ async fn the_client_conforms_on_haul() {
 async fn the_client_conforms_on_rclone() {
     let known = [
         (
-            "names::names_up_to_255_bytes_are_kept",
+            "names::names_up_to_255_bytes_are_preserved",
             "rclone 1.60 cannot list a directory any more in which it has refused a long name",
         ),
         (
-            "writing::nothing_has_its_name_before_commit",
+            "writing::a_file_appears_only_at_commit",
             "rclone 1.60 cannot list a directory in which a file is being written",
         ),
     ];

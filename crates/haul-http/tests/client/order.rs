@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use haul_http::client::HttpStorage;
 use haul_storage::{Block, CreateOptions, RelPath, Result, Storage, Writes};
 
-use super::scripted::{Asked, Reply, Scripted};
+use super::scripted::{Reply, Request, Scripted};
 use super::{path, replacing, storage};
 
 const FILES: usize = 40;
@@ -25,7 +25,7 @@ fn content(n: usize) -> String {
 }
 
 /// The response of a server that has the files, and ranges of them if `has_ranges`.
-fn files(request: &Asked, has_ranges: bool) -> Option<Reply> {
+fn files(request: &Request, has_ranges: bool) -> Option<Reply> {
     let number = request.path.strip_prefix("/dav/f").filter(|_| request.method == "GET")?;
     let whole = content(number.parse().unwrap());
     let range = request.header("range").strip_prefix("bytes=").filter(|_| has_ranges);
@@ -33,15 +33,15 @@ fn files(request: &Asked, has_ranges: bool) -> Option<Reply> {
         Some((first, last)) => {
             let (first, last): (usize, usize) = (first.parse().unwrap(), last.parse().unwrap());
             let range = format!("bytes {first}-{last}/{LENGTH}");
-            Reply::Say(206, vec![("Content-Range", range)], whole[first..=last].to_owned())
+            Reply::Respond(206, vec![("Content-Range", range)], whole[first..=last].to_owned())
         }
-        None => Reply::Say(200, Vec::new(), whole),
+        None => Reply::Respond(200, Vec::new(), whole),
     })
 }
 
-fn usual(request: &Asked) -> Reply {
+fn usual(request: &Request) -> Reply {
     match (&request.method[..], &request.path[..]) {
-        ("OPTIONS", _) => Reply::Say(200, vec![("DAV", "1, 2".to_owned())], String::new()),
+        ("OPTIONS", _) => Reply::Respond(200, vec![("DAV", "1, 2".to_owned())], String::new()),
         ("PROPFIND", "/dav/") => Reply::listing(&[("/dav/", None)]),
         ("PROPFIND", _) => Reply::status(404),
         ("DELETE", _) => Reply::status(204),
@@ -69,11 +69,11 @@ async fn read_all(server: &Scripted) {
 /// response is the expected one, those before it are in order. In the tests that count them, no other GET
 /// has a range.
 fn markers(server: &Scripted) -> usize {
-    server.asked("GET").iter().filter(|request| !request.header("range").is_empty()).count()
+    server.requests("GET").iter().filter(|request| !request.header("range").is_empty()).count()
 }
 
 fn connections(server: &Scripted) -> usize {
-    server.asked("GET").iter().map(|request| request.from).collect::<HashSet<_>>().len()
+    server.requests("GET").iter().map(|request| request.from).collect::<HashSet<_>>().len()
 }
 
 /// Returns a function that is true the first time its argument is true.
@@ -87,7 +87,7 @@ async fn files_share_connections_and_a_marker_proves_many_responses() {
     let server =
         Scripted::start(|request| files(request, true).unwrap_or_else(|| usual(request))).await;
     read_all(&server).await;
-    let (requests, markers) = (server.asked("GET").len(), markers(&server));
+    let (requests, markers) = (server.requests("GET").len(), markers(&server));
     assert_eq!(requests - markers, FILES, "no file is requested twice");
     assert!((1..=FILES / 2).contains(&markers), "{markers} markers");
     assert!(connections(&server) <= 2, "{} connections", connections(&server));
@@ -123,7 +123,7 @@ async fn a_lost_marker_gives_no_file_the_content_of_another() {
 #[tokio::test]
 async fn a_server_that_drops_pipelined_requests_delivers_all_files() {
     let server = Scripted::start(|request| match files(request, true) {
-        Some(Reply::Say(status, headers, body)) => Reply::SayAndForget(status, headers, body),
+        Some(Reply::Respond(status, headers, body)) => Reply::RespondAndDrop(status, headers, body),
         _ => usual(request),
     });
     read_all(&server.await).await;
@@ -132,8 +132,8 @@ async fn a_server_that_drops_pipelined_requests_delivers_all_files() {
 #[tokio::test]
 async fn a_server_that_closes_every_connection_is_remembered() {
     let server = Scripted::start(|request| match files(request, true) {
-        Some(Reply::Say(status, _, body)) => {
-            Reply::Say(status, vec![("Connection", "close".to_owned())], body)
+        Some(Reply::Respond(status, _, body)) => {
+            Reply::Respond(status, vec![("Connection", "close".to_owned())], body)
         }
         _ => usual(request),
     });
@@ -141,7 +141,7 @@ async fn a_server_that_closes_every_connection_is_remembered() {
     read_all(&server).await;
     // The script also records the requests that were pipelined behind the first one of each
     // connection.
-    let requests = server.asked("GET").len();
+    let requests = server.requests("GET").len();
     assert!(requests < 4 * FILES, "{requests} requests");
 }
 
@@ -159,14 +159,14 @@ type Stored = Arc<Mutex<HashMap<String, Vec<u8>>>>;
 /// A server that stores uploads, except for one PUT that it loses.
 async fn storing(
     dav: &'static str,
-    lost: impl Fn(&Asked) -> bool + Send + Sync + 'static,
+    lost: impl Fn(&Request) -> bool + Send + Sync + 'static,
 ) -> (Scripted, Stored) {
     let stored = Stored::default();
     let (is_first, contents) = (once(), Arc::clone(&stored));
     let server = Scripted::start(move |request| {
         let mut contents = contents.lock().unwrap();
         match &request.method[..] {
-            "OPTIONS" => Reply::Say(200, vec![("DAV", dav.to_owned())], String::new()),
+            "OPTIONS" => Reply::Respond(200, vec![("DAV", dav.to_owned())], String::new()),
             "PUT" if is_first(lost(request)) => Reply::Lost,
             // The script does not see the body, which is all ones.
             "PUT" => {
@@ -188,7 +188,7 @@ async fn storing(
                     return Reply::status(416);
                 }
                 let range = format!("bytes {first}-{first}/{}", file.len());
-                Reply::Say(206, vec![("Content-Range", range)], "x".to_owned())
+                Reply::Respond(206, vec![("Content-Range", range)], "x".to_owned())
             }
             "MOVE" => {
                 let (_, to) = request.header("destination").split_once("/dav/").unwrap();
@@ -213,7 +213,7 @@ async fn a_lost_upload_of_a_file_is_repeated() {
     // Through a part file that is renamed, and directly.
     for dav in ["1, 2", APACHE] {
         for lost in [0, 7, 15, FILES - 1] {
-            let is_lost = move |request: &Asked| request.path.contains(&name(lost));
+            let is_lost = move |request: &Request| request.path.contains(&name(lost));
             let (server, stored) = storing(dav, is_lost).await;
             let storage = open(&server).await;
             let options = replacing();
@@ -237,7 +237,7 @@ async fn a_lost_upload_of_a_range_is_repeated() {
     const PARTS: usize = 20;
     for lost in [1, 9, PARTS - 1] {
         let begins = format!("bytes {}-", lost * LENGTH);
-        let is_lost = move |request: &Asked| request.header("content-range").starts_with(&begins);
+        let is_lost = move |request: &Request| request.header("content-range").starts_with(&begins);
         let (server, stored) = storing(APACHE, is_lost).await;
         let storage = open(&server).await;
         assert_eq!(storage.capabilities().writes, Writes::AnyOrder);

@@ -14,14 +14,14 @@ use haul_storage::{
     Retry, Storage, StorageExt as _,
 };
 
-use super::scripted::{Asked, Reply, Scripted};
+use super::scripted::{Reply, Request, Scripted};
 use super::{host, path, replacing, storage};
 
 const FILE: u64 = 300 << 10;
 
-fn usual(request: &Asked) -> Reply {
+fn usual(request: &Request) -> Reply {
     match (&request.method[..], &request.path[..]) {
-        ("OPTIONS", _) => Reply::Say(200, vec![("DAV", "1".to_owned())], String::new()),
+        ("OPTIONS", _) => Reply::Respond(200, vec![("DAV", "1".to_owned())], String::new()),
         ("PROPFIND", "/" | "/dav/") => Reply::listing(&[(&request.path, None)]),
         ("PROPFIND", part) if part.ends_with("part") => Reply::listing(&[(part, Some(FILE))]),
         ("PROPFIND", part) if part.ends_with("journal") => Reply::listing(&[(part, Some(1))]),
@@ -62,13 +62,13 @@ fn empty_group(href: &str) -> Reply {
         "<D:multistatus xmlns:D=\"DAV:\"><D:response><D:href>{href}</D:href><D:propstat><D:prop/>\
          <D:status>HTTP/1.1 404 Not Found</D:status></D:propstat></D:response></D:multistatus>"
     );
-    Reply::Say(207, Vec::new(), body)
+    Reply::Respond(207, Vec::new(), body)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_empty_multistatus_means_not_found() {
     let empty = "<D:multistatus xmlns:D=\"DAV:\"></D:multistatus>";
-    let nothing = [empty_group("/dav/new"), Reply::Say(207, Vec::new(), empty.to_owned())];
+    let nothing = [empty_group("/dav/new"), Reply::Respond(207, Vec::new(), empty.to_owned())];
     for reply in nothing {
         let server = Scripted::start(move |request| match &request.path[..] {
             "/dav/new" => reply.clone(),
@@ -106,12 +106,12 @@ async fn a_server_that_refuses_options_is_used_without_features() {
         });
         let server = server.await;
         write_small(&*open(&server).await, "small").await.unwrap();
-        assert_eq!(server.asked("OPTIONS").len(), 1, "{status}");
+        assert_eq!(server.requests("OPTIONS").len(), 1, "{status}");
     }
 }
 
 /// A multistatus without the length of the file. HEAD does not report it either, as its response is encoded.
-fn without_length(request: &Asked) -> Option<Reply> {
+fn without_length(request: &Request) -> Option<Reply> {
     let body = format!(
         "<D:multistatus xmlns:D=\"DAV:\"><D:response><D:href>{}</D:href><D:propstat><D:prop>\
          <D:resourcetype/></D:prop><D:status>HTTP/1.1 200 OK</D:status></D:propstat></D:response>\
@@ -120,10 +120,10 @@ fn without_length(request: &Asked) -> Option<Reply> {
     );
     match &request.method[..] {
         _ if !request.path.ends_with("part") => None,
-        "PROPFIND" => Some(Reply::Say(207, Vec::new(), body)),
+        "PROPFIND" => Some(Reply::Respond(207, Vec::new(), body)),
         "HEAD" => {
             let encoded = vec![("Content-Encoding", "gzip".to_owned())];
-            Some(Reply::Say(200, encoded, String::new()))
+            Some(Reply::Respond(200, encoded, String::new()))
         }
         _ => None,
     }
@@ -136,7 +136,7 @@ async fn an_upload_completes_if_the_server_reports_no_length() {
         Scripted::start(|request| without_length(request).unwrap_or_else(|| usual(request)));
     let server = server.await;
     write_large(&*open(&server).await, "large").await.unwrap();
-    assert_eq!(server.asked("MOVE").len(), 1);
+    assert_eq!(server.requests("MOVE").len(), 1);
 }
 
 /// Once, the unknown length counted as too long, and the file was written again at the end.
@@ -144,7 +144,7 @@ async fn an_upload_completes_if_the_server_reports_no_length() {
 async fn a_part_file_of_unknown_length_is_not_resumed() {
     const APACHE: &str = "1,2,<http://apache.org/dav/propset/fs/1>";
     let server = Scripted::start(|request| match &request.method[..] {
-        "OPTIONS" => Reply::Say(200, vec![("DAV", APACHE.to_owned())], String::new()),
+        "OPTIONS" => Reply::Respond(200, vec![("DAV", APACHE.to_owned())], String::new()),
         "PUT" if !request.header("if-none-match").is_empty() => Reply::status(412),
         _ => without_length(request).unwrap_or_else(|| usual(request)),
     });
@@ -152,11 +152,11 @@ async fn a_part_file_of_unknown_length_is_not_resumed() {
     let storage = open(&server).await;
     let options = CreateOptions { resume: true, size: Some(FILE), ..CreateOptions::default() };
     let writer = storage.create(&path("large"), &options).await.unwrap();
-    let emptied = server.asked("PUT").pop().unwrap();
+    let emptied = server.requests("PUT").pop().unwrap();
     assert!(emptied.header("if-none-match").is_empty() && emptied.body.is_empty());
     writer.write_at(0, Block::from(Bytes::from(vec![1; FILE as usize]))).await.unwrap();
     writer.commit(FILE, &replacing()).await.unwrap();
-    assert_eq!(server.asked("MOVE").len(), 1);
+    assert_eq!(server.requests("MOVE").len(), 1);
 }
 
 /// Behind a proxy that terminates TLS, Apache refuses `https` URLs.
@@ -171,12 +171,12 @@ async fn a_destination_refused_as_a_url_is_sent_as_a_path() {
         let storage = open(&server).await;
         write_large(&storage, "a").await.unwrap();
         write_large(&storage, "b").await.unwrap();
-        let moves = server.asked("MOVE");
+        let moves = server.requests("MOVE");
         let destinations: Vec<_> =
             moves.iter().map(|request| request.header("destination")).collect();
         // Learnt once.
         assert_eq!(destinations, [&format!("{}a", server.url), "/dav/a", "/dav/b"], "{status}");
-        assert_eq!(server.asked("PUT").len(), 2);
+        assert_eq!(server.requests("PUT").len(), 2);
     }
 }
 
@@ -191,11 +191,11 @@ async fn files_are_put_under_their_final_names_where_move_fails() {
         let storage = open(&server).await;
         write_small(&storage, "small").await.unwrap();
         write_large(&storage, "large").await.unwrap();
-        assert_eq!(server.asked("MOVE").len(), 2, "it is learnt once");
-        let puts = server.asked("PUT");
+        assert_eq!(server.requests("MOVE").len(), 2, "it is learnt once");
+        let puts = server.requests("PUT");
         let puts: Vec<_> = puts.iter().map(|request| &request.path[..]).collect();
         assert_eq!(puts, ["/dav/.small.haul-journal", "/dav/small", "/dav/large"], "{status}");
-        assert_eq!(server.asked("DELETE").len(), 1, "the part file");
+        assert_eq!(server.requests("DELETE").len(), 1, "the part file");
     }
 }
 
@@ -210,7 +210,7 @@ async fn a_large_file_that_cannot_be_moved_restarts_under_its_final_name() {
     let error = write_large(&storage, "large").await.unwrap_err();
     assert_eq!(error.retry(), Retry::FromStart, "{error}");
     write_large(&storage, "large").await.unwrap();
-    let puts = server.asked("PUT");
+    let puts = server.requests("PUT");
     assert_eq!(puts.last().map(|request| &request.path[..]), Some("/dav/large"));
 }
 
@@ -232,11 +232,11 @@ async fn a_refused_move_of_one_file_does_not_disable_move() {
         }
         write_large(&storage, "b").await.unwrap();
         write_small(&storage, "d").await.unwrap();
-        let moves = server.asked("MOVE");
+        let moves = server.requests("MOVE");
         for name in ["/dav/.b.haul-part", "/dav/.d.haul-journal"] {
             assert!(moves.iter().any(|request| request.path == name), "{status}: {name}");
         }
-        assert!(server.asked("PUT").iter().all(|request| request.path != "/dav/b"), "{status}");
+        assert!(server.requests("PUT").iter().all(|request| request.path != "/dav/b"), "{status}");
     }
 }
 
@@ -252,7 +252,7 @@ async fn a_refusal_after_a_move_that_worked_is_an_error() {
     write_large(&storage, "a").await.unwrap();
     let error: Error = write_large(&storage, "b").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
-    assert_eq!(server.asked("MOVE").len(), 2);
+    assert_eq!(server.requests("MOVE").len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -260,7 +260,7 @@ async fn a_redirect_that_adds_a_slash_stays_on_the_server() {
     let server = Scripted::start(|request| match &request.path[..] {
         "/dav/d%20e" if request.method == "PROPFIND" => {
             let to = "http://backend.invalid/dav/d%20e/".to_owned();
-            Reply::Say(301, vec![("Location", to)], String::new())
+            Reply::Respond(301, vec![("Location", to)], String::new())
         }
         "/dav/d%20e/" => Reply::listing(&[("/dav/d%20e/", None)]),
         _ => usual(request),
@@ -290,7 +290,7 @@ async fn modifying_requests_are_not_redirected_to_another_server() {
     let to = other.url.clone();
     let server = Scripted::start(move |request| match &request.method[..] {
         "DELETE" | "MKCOL" | "MOVE" | "PUT" => {
-            Reply::Say(307, vec![("Location", format!("{to}x"))], String::new())
+            Reply::Respond(307, vec![("Location", format!("{to}x"))], String::new())
         }
         "PROPFIND" if request.path == "/dav/file" => Reply::listing(&[("/dav/file", Some(1))]),
         _ => usual(request),
@@ -305,7 +305,7 @@ async fn modifying_requests_are_not_redirected_to_another_server() {
         assert!(error.to_string().contains(&other.url), "{error}");
     }
     for method in ["DELETE", "MKCOL", "PUT", "MOVE"] {
-        assert!(other.asked(method).is_empty(), "{method}");
+        assert!(other.requests(method).is_empty(), "{method}");
     }
 }
 
@@ -314,7 +314,7 @@ async fn a_lookup_for_a_destination_is_not_redirected_to_another_server() {
     let other = Scripted::start(usual).await;
     let to = other.url.clone();
     let server = Scripted::start(move |request| match &request.method[..] {
-        "PROPFIND" => Reply::Say(302, vec![("Location", to.clone())], String::new()),
+        "PROPFIND" => Reply::Respond(302, vec![("Location", to.clone())], String::new()),
         _ => usual(request),
     });
     let server = server.await;
@@ -327,7 +327,7 @@ async fn a_lookup_for_a_destination_is_not_redirected_to_another_server() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_retry_after_is_an_error_that_names_it() {
     let server = Scripted::start(|request| match &request.path[..] {
-        "/dav/busy" => Reply::Say(503, vec![("Retry-After", "3600".to_owned())], String::new()),
+        "/dav/busy" => Reply::Respond(503, vec![("Retry-After", "3600".to_owned())], String::new()),
         _ => usual(request),
     });
     let server = server.await;
@@ -337,7 +337,7 @@ async fn a_long_retry_after_is_an_error_that_names_it() {
         assert_eq!((error.kind(), error.retry()), (ErrorKind::Busy, Retry::Never), "{error}");
         assert!(error.to_string().contains("asks to wait 3"), "{error}");
     }
-    let requests = server.asked("PROPFIND");
+    let requests = server.requests("PROPFIND");
     assert_eq!(requests.iter().filter(|request| request.path == "/dav/busy").count(), 1);
 }
 
@@ -347,7 +347,7 @@ async fn the_error_for_pauses_that_add_up_names_the_time_already_waited() {
     let server = Scripted::start(move |request| match &request.path[..] {
         "/dav/busy" => {
             let pause = if requests.fetch_add(1, Ordering::Relaxed) == 0 { "1" } else { "300" };
-            Reply::Say(503, vec![("Retry-After", pause.to_owned())], String::new())
+            Reply::Respond(503, vec![("Retry-After", pause.to_owned())], String::new())
         }
         _ => usual(request),
     });
@@ -367,9 +367,9 @@ async fn a_destination_url_is_used_as_given() {
     write_small(&storage, "a+b%2Fc/d+e").await.unwrap_err();
     storage.create_dir(&path("a+b%2Fc")).await.unwrap();
     write_small(&storage, "a+b%2Fc/d+e").await.unwrap();
-    let moves = server.asked("MOVE");
+    let moves = server.requests("MOVE");
     assert_eq!(moves[0].header("destination"), format!("{}a%2Bb%2Fc/d+e", server.url));
-    assert_eq!(server.asked("MKCOL")[0].path, "/dav/a%2Bb%2Fc/");
+    assert_eq!(server.requests("MKCOL")[0].path, "/dav/a%2Bb%2Fc/");
 }
 
 /// One lane in a thousand transfers lost its last packets so often that TCP retransmitted them only
@@ -382,7 +382,7 @@ async fn a_stalled_recheck_moves_to_another_lane() {
         let tag = (TAG.0, TAG.1.to_owned());
         match &request.method[..] {
             "HEAD" if heads.fetch_add(1, Ordering::Relaxed) == 0 => Reply::Silent,
-            "HEAD" => Reply::Say(200, vec![tag], "x".repeat(FILE as usize)),
+            "HEAD" => Reply::Respond(200, vec![tag], "x".repeat(FILE as usize)),
             _ => {
                 let range = request.header("range").strip_prefix("bytes=").unwrap();
                 let (first, last) = range.split_once('-').unwrap();
@@ -390,7 +390,7 @@ async fn a_stalled_recheck_moves_to_another_lane() {
                 let last = last.min(FILE - 1);
                 let part = format!("bytes {first}-{last}/{FILE}");
                 let body = "x".repeat(usize::try_from(last + 1 - first).unwrap());
-                Reply::Say(206, vec![("Content-Range", part), tag], body)
+                Reply::Respond(206, vec![("Content-Range", part), tag], body)
             }
         }
     })
@@ -406,7 +406,7 @@ async fn a_stalled_recheck_moves_to_another_lane() {
     // The request timeout is a minute.
     let seen = tokio::time::timeout(Duration::from_secs(40), file.recheck()).await;
     assert_eq!(seen.unwrap().unwrap(), *file.identity());
-    assert_eq!(server.asked("HEAD").len(), 2);
+    assert_eq!(server.requests("HEAD").len(), 2);
 }
 
 #[tokio::test]
@@ -418,7 +418,7 @@ async fn the_rest_of_a_stalled_part_is_requested_on_an_idle_lane() {
     let body = content.clone();
     let server = Scripted::start(move |request| {
         if request.method == "HEAD" {
-            return Reply::Say(200, vec![("ETag", "\"1\"".to_owned())], body.clone());
+            return Reply::Respond(200, vec![("ETag", "\"1\"".to_owned())], body.clone());
         }
         let range = request.header("range").strip_prefix("bytes=").unwrap_or("0-");
         let (first, last) = range.split_once('-').unwrap();
@@ -430,7 +430,7 @@ async fn the_rest_of_a_stalled_part_is_requested_on_an_idle_lane() {
         if first == STALLS_FROM && stalled.fetch_add(1, Ordering::Relaxed) == 0 {
             return Reply::Stall(206, headers, part, 10 << 10);
         }
-        Reply::Say(206, headers, part)
+        Reply::Respond(206, headers, part)
     })
     .await;
     let location = Location::parse("http://server/").unwrap();
@@ -445,7 +445,7 @@ async fn the_rest_of_a_stalled_part_is_requested_on_an_idle_lane() {
         block.unwrap().pieces().iter().for_each(|piece| bytes.extend_from_slice(piece));
     }
     assert!(bytes == content.as_bytes()[STALLS_FROM..], "{} bytes", bytes.len());
-    let requests = server.asked("GET");
+    let requests = server.requests("GET");
     let starts = requests.iter().filter_map(|request| {
         request.header("range").strip_prefix("bytes=")?.split_once('-')?.0.parse::<usize>().ok()
     });
@@ -470,7 +470,8 @@ async fn a_server_without_digests_gets_one_request_for_them() {
         let found = storage.digest(&path(name), DigestKind::Sha256).await.unwrap();
         assert_eq!(found, None);
     }
-    let heads: Vec<String> = server.asked("HEAD").into_iter().map(|request| request.path).collect();
+    let heads: Vec<String> =
+        server.requests("HEAD").into_iter().map(|request| request.path).collect();
     assert_eq!(heads, ["/dav/nothing", "/dav/a"]);
 }
 
@@ -487,7 +488,7 @@ async fn digests_of_encoded_or_malformed_responses_are_ignored() {
             _ => {}
         }
         assert_eq!(request.header("want-repr-digest"), "sha-256=10");
-        Reply::Say(200, headers, String::new())
+        Reply::Respond(200, headers, String::new())
     });
     let server = server.await;
     let storage = open(&server).await;
@@ -501,7 +502,7 @@ async fn digests_of_encoded_or_malformed_responses_are_ignored() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unrequested_digest_is_part_of_the_entry() {
     let server = Scripted::start(|request| match &request.method[..] {
-        "HEAD" => Reply::Say(200, vec![("Repr-Digest", HELLO.to_owned())], String::new()),
+        "HEAD" => Reply::Respond(200, vec![("Repr-Digest", HELLO.to_owned())], String::new()),
         _ => usual(request),
     });
     let server = server.await;
@@ -511,6 +512,6 @@ async fn an_unrequested_digest_is_part_of_the_entry() {
     let entry = storage.stat(&path("a")).await.unwrap();
     assert_eq!(entry.digest, Some(Digest::of(DigestKind::Sha256, b"hello")));
     assert!(
-        server.asked("HEAD").iter().all(|request| request.header("want-repr-digest").is_empty())
+        server.requests("HEAD").iter().all(|request| request.header("want-repr-digest").is_empty())
     );
 }

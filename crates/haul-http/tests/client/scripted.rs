@@ -14,19 +14,19 @@ const EARLY_BODY_WAIT: Duration = Duration::from_millis(500);
 
 /// A request that was received.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Asked {
+pub(crate) struct Request {
     pub(crate) method: String,
     pub(crate) path: String,
     pub(crate) headers: HashMap<String, String>,
     /// The part of the body that was read.
     pub(crate) body: Vec<u8>,
     /// Bytes of the body arrived before 100 Continue was sent.
-    pub(crate) unasked: bool,
+    pub(crate) early_body: bool,
     /// The client's port.
     pub(crate) from: u16,
 }
 
-impl Asked {
+impl Request {
     pub(crate) fn is(&self, method: &str, path: &str) -> bool {
         self.method == method && self.path == path
     }
@@ -40,11 +40,11 @@ impl Asked {
 #[derive(Debug, Clone)]
 pub(crate) enum Reply {
     /// Reads the whole body, then sends this response.
-    Say(u16, Vec<(&'static str, String)>, String),
+    Respond(u16, Vec<(&'static str, String)>, String),
     /// Reads this much of the body, sends this status, and closes the connection.
     Refuse(u16, usize),
-    /// Waits to see whether the body arrives by itself, then sends 100 Continue if `asks`, and this status.
-    Wait { asks: bool, status: u16 },
+    /// Waits to see whether the body arrives by itself, then sends 100 Continue if `continues`, and this status.
+    Wait { continues: bool, status: u16 },
     /// Reads this much of the body, then closes the connection.
     Close(usize),
     /// Reads the whole body, then sends a head whose body never begins.
@@ -53,8 +53,8 @@ pub(crate) enum Reply {
     Silent,
     /// Loses the request: never responds to it, and serves the next one.
     Lost,
-    /// As `Say`, and discards what was received behind the request.
-    SayAndForget(u16, Vec<(&'static str, String)>, String),
+    /// As `Respond`, and discards what was received behind the request.
+    RespondAndDrop(u16, Vec<(&'static str, String)>, String),
     /// Never responds, and reads nothing of the body.
     Unread,
     /// Sends a body that is shorter than its length.
@@ -65,12 +65,12 @@ pub(crate) enum Reply {
 
 impl Reply {
     pub(crate) fn status(status: u16) -> Self {
-        Self::Say(status, Vec::new(), String::new())
+        Self::Respond(status, Vec::new(), String::new())
     }
 
     /// A listing of hrefs. Entries with a size are files, others directories.
     pub(crate) fn listing(entries: &[(&str, Option<u64>)]) -> Self {
-        Self::Say(207, Vec::new(), multistatus(entries))
+        Self::Respond(207, Vec::new(), multistatus(entries))
     }
 }
 
@@ -93,17 +93,17 @@ pub(crate) fn multistatus(entries: &[(&str, Option<u64>)]) -> String {
     text + "</D:multistatus>"
 }
 
-type Script = dyn Fn(&Asked) -> Reply + Send + Sync;
+type Script = dyn Fn(&Request) -> Reply + Send + Sync;
 
 /// A server on a port of its own, which runs until the test ends.
 pub(crate) struct Scripted {
     pub(crate) url: String,
-    requests: Arc<Mutex<Vec<Asked>>>,
+    requests: Arc<Mutex<Vec<Request>>>,
 }
 
 impl Scripted {
     /// Starts a server. `script` decides on each request by its head.
-    pub(crate) async fn start(script: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Self {
+    pub(crate) async fn start(script: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/dav/", listener.local_addr().unwrap());
         let requests = Arc::new(Mutex::new(Vec::new()));
@@ -117,7 +117,7 @@ impl Scripted {
     }
 
     /// All requests of a method.
-    pub(crate) fn asked(&self, method: &str) -> Vec<Asked> {
+    pub(crate) fn requests(&self, method: &str) -> Vec<Request> {
         let requests = self.requests.lock().unwrap();
         requests.iter().filter(|request| request.method == method).cloned().collect()
     }
@@ -128,7 +128,7 @@ async fn serve(
     stream: TcpStream,
     from: u16,
     script: Arc<Script>,
-    all: Arc<Mutex<Vec<Asked>>>,
+    all: Arc<Mutex<Vec<Request>>>,
 ) -> Option<()> {
     let mut stream = BufReader::new(stream);
     loop {
@@ -140,12 +140,12 @@ async fn serve(
         }
         let most = match reply {
             Reply::Refuse(_, most) | Reply::Close(most) => most,
-            Reply::Wait { asks: false, .. } => 0,
+            Reply::Wait { continues: false, .. } => 0,
             _ => usize::MAX,
         };
-        if let Reply::Wait { asks, .. } = reply {
-            request.unasked = timeout(EARLY_BODY_WAIT, stream.fill_buf()).await.is_ok();
-            if asks {
+        if let Reply::Wait { continues, .. } = reply {
+            request.early_body = timeout(EARLY_BODY_WAIT, stream.fill_buf()).await.is_ok();
+            if continues {
                 stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await.ok()?;
             }
         }
@@ -153,8 +153,8 @@ async fn serve(
         let is_head = request.method == "HEAD";
         all.lock().unwrap().push(request);
         let (status, headers, body, more) = match reply {
-            Reply::Say(status, headers, body) => (status, headers, body, 0),
-            Reply::SayAndForget(status, headers, body) => {
+            Reply::Respond(status, headers, body) => (status, headers, body, 0),
+            Reply::RespondAndDrop(status, headers, body) => {
                 let behind = stream.buffer().len();
                 stream.consume(behind);
                 (status, headers, body, 0)
@@ -212,8 +212,8 @@ fn response_head(status: u16, framing: &str, headers: &[(&str, String)]) -> Stri
     text + "\r\n"
 }
 
-async fn head(stream: &mut BufReader<TcpStream>) -> Option<Asked> {
-    let mut request = Asked::default();
+async fn head(stream: &mut BufReader<TcpStream>) -> Option<Request> {
+    let mut request = Request::default();
     let mut line = String::new();
     stream.read_line(&mut line).await.ok().filter(|length| *length > 0)?;
     let mut words = line.split(' ');
@@ -227,7 +227,7 @@ async fn head(stream: &mut BufReader<TcpStream>) -> Option<Asked> {
     }
 }
 
-async fn body(stream: &mut BufReader<TcpStream>, request: &mut Asked, most: usize) -> Option<()> {
+async fn body(stream: &mut BufReader<TcpStream>, request: &mut Request, most: usize) -> Option<()> {
     if let Ok(length) = request.header("content-length").parse::<usize>() {
         request.body.resize(length.min(most), 0);
         stream.read_exact(&mut request.body).await.ok()?;

@@ -18,7 +18,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::timeout;
 
-use super::scripted::{Asked, Reply, Scripted};
+use super::scripted::{Reply, Request, Scripted};
 use super::{path, replacing};
 
 const BLOCK: usize = 1 << 20;
@@ -27,7 +27,7 @@ const BLOCK: usize = 1 << 20;
 const FILE: u64 = 32 * BLOCK as u64;
 
 /// Longer than all timeouts with all retries together.
-const FAR: Duration = Duration::from_secs(24 * 3600);
+const TEST_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
 /// What the client does when the server falls silent.
 #[derive(Debug, Clone, Copy)]
@@ -82,13 +82,13 @@ fn all() -> Vec<(Doing, Trap, &'static str)> {
 
 const PART: &str = "/dav/.f.haul-part";
 
-fn usual(request: &Asked) -> Reply {
+fn usual(request: &Request) -> Reply {
     let size = Some(FILE);
     match (&request.method[..], &request.path[..]) {
         ("OPTIONS", _) => {
             let headers = [("DAV", "1"), ("Server", "haul")];
             let headers = headers.map(|(name, value)| (name, value.to_owned()));
-            Reply::Say(200, headers.to_vec(), String::new())
+            Reply::Respond(200, headers.to_vec(), String::new())
         }
         ("PROPFIND", "/dav/") => Reply::listing(&[("/dav/", None)]),
         ("PROPFIND", "/dav/f" | PART) => Reply::listing(&[(&request.path, size)]),
@@ -191,7 +191,7 @@ async fn reported_and_bounded(doing: Doing, (method, path, reply): Trap, what: &
     // From here on the clock jumps to the next timer whenever nothing else happens, so timeouts
     // take no time.
     tokio::time::pause();
-    let outcome: Result<Result<()>, _> = timeout(FAR, running).await;
+    let outcome: Result<Result<()>, _> = timeout(TEST_TIMEOUT, running).await;
     let Ok(Err(error)) = outcome else { panic!("{what}: {outcome:?}") };
     assert_eq!(error.kind(), ErrorKind::Unreachable, "{what}: {error}");
 }

@@ -22,7 +22,7 @@ fn a_file_is_sent_whole_with_its_version_headers() {
     assert_eq!(response.header("x-content-type-options"), Some("nosniff"));
     assert!(response.header("etag").unwrap().starts_with('"'));
     assert!(response.header("last-modified").unwrap().ends_with("GMT"));
-    let head = site.ask("HEAD /a.txt", &[], b"");
+    let head = site.send("HEAD /a.txt", &[], b"");
     assert_eq!((head.status, head.header("content-length")), (200, Some("7")));
     assert_eq!(head.header("etag"), response.header("etag"));
     assert!(head.body.is_empty());
@@ -42,7 +42,7 @@ fn files_of_sizes_around_block_boundaries_are_sent_whole() {
         let response = site.get("/file");
         assert_eq!(response.status, 200);
         assert!(response.body == content, "{length} bytes");
-        let tail = site.ask("GET /file", &[&format!("Range: bytes={}-", length / 2)], b"");
+        let tail = site.send("GET /file", &[&format!("Range: bytes={}-", length / 2)], b"");
         match length {
             0 => assert_eq!(tail.status, 416),
             _ => assert!(tail.body == content[length / 2..], "half of {length} bytes"),
@@ -61,16 +61,16 @@ fn ranges_follow_the_standard() {
         ("bytes=100-", 416, "", "bytes */100"),
     ];
     for (range, status, body, content_range) in cases {
-        let response = site.ask("GET /file", &[&format!("Range: {range}")], b"");
+        let response = site.send("GET /file", &[&format!("Range: {range}")], b"");
         assert_eq!((response.status, response.text().as_str()), (status, body), "{range}");
         assert_eq!(response.header("content-range"), Some(content_range), "{range}");
     }
     // The standard permits the whole file in response to several ranges.
-    let several = site.ask("GET /file", &["Range: bytes=0-1,5-6"], b"");
+    let several = site.send("GET /file", &["Range: bytes=0-1,5-6"], b"");
     assert_eq!((several.status, several.body.len()), (200, 100));
     // Only GET has ranges.
     for range in ["bytes=5-9", "bytes=100-"] {
-        let head = site.ask("HEAD /file", &[&format!("Range: {range}")], b"");
+        let head = site.send("HEAD /file", &[&format!("Range: {range}")], b"");
         assert_eq!((head.status, head.header("content-length")), (200, Some("100")), "{range}");
         assert_eq!(head.header("content-range"), None, "{range}");
     }
@@ -85,22 +85,22 @@ fn conditional_requests_compare_versions() {
     let first = site.get("/file");
     let (etag, date) = (first.header("etag").unwrap(), first.header("last-modified").unwrap());
     for header in [format!("If-None-Match: {etag}"), format!("If-Modified-Since: {date}")] {
-        let response = site.ask("GET /file", &[&header], b"");
+        let response = site.send("GET /file", &[&header], b"");
         assert_eq!((response.status, response.body.len()), (304, 0), "{header}");
         assert_eq!(response.header("etag"), Some(etag));
     }
     for version in [etag, date] {
         let response =
-            site.ask("GET /file", &["Range: bytes=1-", &format!("If-Range: {version}")], b"");
+            site.send("GET /file", &["Range: bytes=1-", &format!("If-Range: {version}")], b"");
         assert_eq!((response.status, response.text().as_str()), (206, "irst"), "{version}");
     }
     // Same size and time, but another file.
     site.write("new", "other");
     fs::File::options().write(true).open(site.path("new")).unwrap().set_modified(old).unwrap();
     fs::rename(site.path("new"), site.path("file")).unwrap();
-    let response = site.ask("GET /file", &["Range: bytes=1-", &format!("If-Range: {etag}")], b"");
+    let response = site.send("GET /file", &["Range: bytes=1-", &format!("If-Range: {etag}")], b"");
     assert_eq!((response.status, response.text().as_str()), (200, "other"));
-    assert_eq!(site.ask("GET /file", &[&format!("If-Match: {etag}")], b"").status, 412);
+    assert_eq!(site.send("GET /file", &[&format!("If-Match: {etag}")], b"").status, 412);
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn a_head_request_gets_the_digest_that_it_wants() {
     site.write("large", digits(9_000_001));
     const HELLO: &str = "sha-256=:LPJNul+wow4m6DsqxbninhsWHlwfp0JecwQzYpOLmCQ=:";
     let want = |line: &str, want: &str| {
-        let response = site.ask(line, &[&format!("Want-Repr-Digest: {want}")], b"");
+        let response = site.send(line, &[&format!("Want-Repr-Digest: {want}")], b"");
         assert_eq!(response.status, 200, "{line}");
         response
     };
@@ -169,7 +169,7 @@ fn a_head_request_gets_the_digest_that_it_wants() {
     assert_eq!(want("HEAD /a.txt", "sha-256=0").header("repr-digest"), None);
     assert_eq!(want("HEAD /a.txt", "sha-512=10").header("repr-digest"), None);
     assert_eq!(want("GET /a.txt", "sha-256=10").header("repr-digest"), None);
-    assert_eq!(site.ask("HEAD /a.txt", &[], b"").header("repr-digest"), None);
+    assert_eq!(site.send("HEAD /a.txt", &[], b"").header("repr-digest"), None);
     assert_eq!(want("HEAD /", "sha-256=10").header("repr-digest"), None);
 }
 
@@ -194,6 +194,6 @@ fn a_digest_ends_when_its_client_disconnects() {
     // The digests in progress delay only other digests.
     assert_eq!(site.get("/a.txt").status, 200);
     drop(clients);
-    let head = site.ask("HEAD /a.txt", &["Want-Repr-Digest: sha-256=1"], b"");
+    let head = site.send("HEAD /a.txt", &["Want-Repr-Digest: sha-256=1"], b"");
     assert!(head.header("repr-digest").is_some());
 }

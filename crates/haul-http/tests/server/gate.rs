@@ -27,13 +27,13 @@ fn a_request_without_the_password_gets_401() {
     let header = challenge.header("www-authenticate");
     assert_eq!(header, Some("Basic realm=\"haul\", charset=\"UTF-8\""));
     assert!(!challenge.text().contains("content"));
-    assert_eq!(site.ask("GET /file", &[RIGHT], b"").text(), "content");
+    assert_eq!(site.send("GET /file", &[RIGHT], b"").text(), "content");
     for method in ["OPTIONS", "PROPFIND", "PUT", "DELETE", "LOCK", "BREW"] {
-        assert_eq!(site.ask(&format!("{method} /file"), &[], b"").status, 401, "{method}");
+        assert_eq!(site.send(&format!("{method} /file"), &[], b"").status, 401, "{method}");
     }
-    assert_eq!(site.ask("GET /none", &[], b"").status, 401, "a missing file looks the same");
+    assert_eq!(site.send("GET /none", &[], b"").status, 401, "a missing file looks the same");
     let begun = Instant::now();
-    assert_eq!(site.ask("GET /file", &[WRONG], b"").status, 401);
+    assert_eq!(site.send("GET /file", &[WRONG], b"").status, 401);
     assert!(begun.elapsed() >= Duration::from_millis(400), "guessing takes time");
 }
 
@@ -43,10 +43,10 @@ fn a_client_with_too_many_wrong_passwords_gets_429() {
     site.write("file", "content");
     std::thread::scope(|scope| {
         for _ in 0..20 {
-            scope.spawn(|| assert_eq!(site.ask("GET /file", &[WRONG], b"").status, 401));
+            scope.spawn(|| assert_eq!(site.send("GET /file", &[WRONG], b"").status, 401));
         }
     });
-    let refused = site.ask("GET /file", &[RIGHT], b"");
+    let refused = site.send("GET /file", &[RIGHT], b"");
     assert_eq!((refused.status, refused.header("retry-after")), (429, Some("60")));
 }
 
@@ -67,7 +67,7 @@ fn cross_site_requests_and_foreign_host_names_are_refused() {
         let host = format!("Host: {host}");
         let headers: Vec<&str> =
             [&host as &str].into_iter().chain(headers.iter().copied()).collect();
-        site.ask_without_host("GET /file", &headers, b"").status
+        site.send_without_host("GET /file", &headers, b"").status
     };
     assert_eq!(send(&format!("localhost:{port}"), &[]), 200);
     assert_eq!(send("evil.example", &[]), 421);
@@ -78,7 +78,7 @@ fn cross_site_requests_and_foreign_host_names_are_refused() {
     assert_eq!(send(&own, &["Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: no-cors"]), 403);
     assert_eq!(send(&own, &["Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate"]), 200);
     assert_eq!(send(&own, &[&format!("Origin: http://{own}"), "Sec-Fetch-Site: same-origin"]), 200);
-    let preflight = site.ask("OPTIONS /file", &["Origin: http://evil.example"], b"");
+    let preflight = site.send("OPTIONS /file", &["Origin: http://evil.example"], b"");
     assert_eq!(preflight.status, 403);
     assert!(preflight.header("access-control-allow-origin").is_none());
 }
@@ -87,7 +87,7 @@ fn cross_site_requests_and_foreign_host_names_are_refused() {
 fn a_server_with_a_password_accepts_any_host_name() {
     let site = guarded();
     site.write("file", "content");
-    let response = site.ask_without_host("GET /file", &["Host: nas.example", RIGHT], b"");
+    let response = site.send_without_host("GET /file", &["Host: nas.example", RIGHT], b"");
     assert_eq!(response.status, 200);
 }
 
@@ -133,7 +133,7 @@ fn connections_beyond_the_limit_get_503() {
 fn a_header_that_is_too_long_gets_431() {
     let site = Site::start();
     let long = format!("X: {}", "x".repeat(100_000));
-    assert_eq!(site.ask("GET /", &[&long], b"").status, 431);
+    assert_eq!(site.send("GET /", &[&long], b"").status, 431);
 }
 
 #[test]

@@ -55,8 +55,12 @@ fn no_link_leads_out_of_the_directory() {
         ["/relative", "/absolute", "/up/secret", "/top/etc/passwd", "/magic/etc/passwd", "/loop"]
     {
         assert_eq!(site.get(path).status, 404, "{path}");
-        assert_eq!(site.ask(&format!("PROPFIND {path}"), &["Depth: 0"], b"").status, 404, "{path}");
-        let status = site.ask(&format!("COPY {path}"), &["Destination: /copy"], b"").status;
+        assert_eq!(
+            site.send(&format!("PROPFIND {path}"), &["Depth: 0"], b"").status,
+            404,
+            "{path}"
+        );
+        let status = site.send(&format!("COPY {path}"), &["Destination: /copy"], b"").status;
         assert_eq!(status, 404, "COPY {path}");
     }
     // The served directory is the root for links: these lead to it.
@@ -82,10 +86,10 @@ fn removing_or_moving_a_link_leaves_its_target() {
     symlink("../kept", site.path("tree/inside")).unwrap();
     symlink("../../outside", site.path("tree/outside")).unwrap();
     symlink("kept", site.path("link")).unwrap();
-    assert_eq!(site.ask("MOVE /link", &["Destination: /moved"], b"").status, 201);
+    assert_eq!(site.send("MOVE /link", &["Destination: /moved"], b"").status, 201);
     assert!(fs::symlink_metadata(site.path("moved")).unwrap().is_symlink());
-    assert_eq!(site.ask("DELETE /moved", &[], b"").status, 204);
-    assert_eq!(site.ask("DELETE /tree", &[], b"").status, 204);
+    assert_eq!(site.send("DELETE /moved", &[], b"").status, 204);
+    assert_eq!(site.send("DELETE /tree", &[], b"").status, 204);
     assert_eq!(site.names(), ["kept"]);
     assert_eq!(site.read("kept/file"), "in");
     assert_eq!(fs::read_to_string(site.outside("outside/file")).unwrap(), "out");
@@ -97,7 +101,7 @@ fn moves_to_other_servers_or_over_an_ancestor_are_refused() {
     site.write("a/b/file", "in");
     symlink(".", site.path("here")).unwrap();
     let send = |method: &str, from: &str, to: &str| {
-        site.ask(&format!("{method} {from}"), &[&format!("Destination: {to}")], b"").status
+        site.send(&format!("{method} {from}"), &[&format!("Destination: {to}")], b"").status
     };
     for method in ["COPY", "MOVE"] {
         assert_eq!(send(method, "/a", "http://other.example/x"), 502);
@@ -118,7 +122,7 @@ fn moves_to_other_servers_or_over_an_ancestor_are_refused() {
             assert_eq!(send(method, from, to), 403, "{method} {from} {to}");
         }
     }
-    assert_eq!(site.ask("DELETE /", &[], b"").status, 403);
+    assert_eq!(site.send("DELETE /", &[], b"").status, 403);
     assert_eq!(site.read("a/b/file"), "in");
     let own = site.url("x");
     assert_eq!(send("MOVE", "/a", &own), 201);
@@ -132,10 +136,10 @@ fn names_that_are_not_utf8_work_like_others() {
     let name = std::ffi::OsStr::from_bytes(b"a\xff\xfe");
     assert_eq!(fs::read(site.path("").join(name)).unwrap(), b"bytes");
     assert_eq!(site.get("/a%FF%FE").text(), "bytes");
-    let listed = site.ask("PROPFIND /", &["Depth: 1"], b"").text();
+    let listed = site.send("PROPFIND /", &["Depth: 1"], b"").text();
     assert!(listed.contains("<D:href>/a%FF%FE</D:href>"), "{listed}");
     assert!(site.get("/").text().contains("href=\"./a%FF%FE\""));
-    assert_eq!(site.ask("MOVE /a%ff%fe", &["Destination: /b%ff"], b"").status, 201);
-    assert_eq!(site.ask("DELETE /b%ff", &[], b"").status, 204);
+    assert_eq!(site.send("MOVE /a%ff%fe", &["Destination: /b%ff"], b"").status, 201);
+    assert_eq!(site.send("DELETE /b%ff", &[], b"").status, 204);
     assert!(site.names().is_empty());
 }

@@ -13,7 +13,7 @@ const LOCK: &str = "<lockinfo xmlns='DAV:'><lockscope><exclusive/></lockscope><l
 
 fn propfind(site: &Site, path: &str, depth: &str, body: &str) -> (u16, String) {
     let depth = format!("Depth: {depth}");
-    let response = site.ask(&format!("PROPFIND {path}"), &[&depth], body.as_bytes());
+    let response = site.send(&format!("PROPFIND {path}"), &[&depth], body.as_bytes());
     (response.status, response.text())
 }
 
@@ -22,7 +22,7 @@ fn proppatch(site: &Site, path: &str, set: &str) -> String {
         "<D:propertyupdate xmlns:D=\"DAV:\" xmlns:Z=\"urn:schemas-microsoft-com:\"><D:set><D:prop>{set}\
          </D:prop></D:set></D:propertyupdate>"
     );
-    let response = site.ask(&format!("PROPPATCH {path}"), &[], body.as_bytes());
+    let response = site.send(&format!("PROPPATCH {path}"), &[], body.as_bytes());
     assert_eq!(response.status, 207, "{}", response.text());
     response.text()
 }
@@ -30,12 +30,12 @@ fn proppatch(site: &Site, path: &str, set: &str) -> String {
 #[test]
 fn options_and_allow_list_the_methods() {
     let site = Site::start();
-    let response = site.ask("OPTIONS /", &[], b"");
+    let response = site.send("OPTIONS /", &[], b"");
     assert_eq!(response.status, 200);
     assert_eq!(response.header("dav"), Some("1, 2, 3, sabredav-partialupdate"));
     assert!(response.header("allow").unwrap().contains("PATCH"));
-    assert_eq!(site.ask("OPTIONS *", &[], b"").status, 200);
-    let unknown = site.ask("BREW /", &[], b"");
+    assert_eq!(site.send("OPTIONS *", &[], b"").status, 200);
+    let unknown = site.send("BREW /", &[], b"");
     assert_eq!(unknown.status, 405);
     assert!(unknown.header("allow").unwrap().contains("GET"));
 }
@@ -82,7 +82,7 @@ fn propfind_of_infinite_depth_is_refused() {
     let site = Site::start();
     site.write("file", "");
     for headers in [&["Depth: infinity"][..], &[]] {
-        let response = site.ask("PROPFIND /", headers, b"");
+        let response = site.send("PROPFIND /", headers, b"");
         assert_eq!(response.status, 403);
         assert!(response.text().contains("propfind-finite-depth"), "{}", response.text());
     }
@@ -109,7 +109,7 @@ fn harmful_xml_is_refused() {
     let entity = "<!DOCTYPE a [<!ENTITY x 'y'>]><propfind xmlns='DAV:'><allprop/>&x;</propfind>";
     for (body, expected) in [(&deep as &str, 400), (&long, 413), (entity, 400), ("<a", 400)] {
         for method in ["PROPFIND", "PROPPATCH", "LOCK"] {
-            let status = site.ask(&format!("{method} /"), &["Depth: 0"], body.as_bytes()).status;
+            let status = site.send(&format!("{method} /"), &["Depth: 0"], body.as_bytes()).status;
             assert_eq!(status, expected, "{method}");
         }
     }
@@ -143,12 +143,12 @@ fn properties_survive_puts_copies_and_moves() {
         "<x:color xmlns:x=\"urn:c\">red &amp; <x:b xmlns:x=\"urn:c\">blue</x:b></x:color>";
     assert!(propfind(&site, "/a/file", "0", "").1.contains(expected));
     site.put("/a/file", &[], b"new");
-    site.ask("COPY /a", &["Destination: /b"], b"");
-    site.ask("MOVE /a", &["Destination: /c"], b"");
+    site.send("COPY /a", &["Destination: /b"], b"");
+    site.send("MOVE /a", &["Destination: /c"], b"");
     for path in ["/b/file", "/c/file"] {
         assert!(propfind(&site, path, "0", "").1.contains(expected), "{path}");
     }
-    site.ask("DELETE /b", &[], b"");
+    site.send("DELETE /b", &[], b"");
     site.write("b/file", "");
     assert!(!propfind(&site, "/b/file", "0", "").1.contains("color"));
 }
@@ -163,7 +163,7 @@ fn a_shallow_copy_takes_only_the_properties_of_the_directory() {
         proppatch(&site, path, "<color xmlns=\"urn:c\">crimson</color>");
     }
     for (to, status) in [("/new", 201), ("/old", 204)] {
-        let copied = site.ask("COPY /a", &[&format!("Destination: {to}"), "Depth: 0"], b"");
+        let copied = site.send("COPY /a", &[&format!("Destination: {to}"), "Depth: 0"], b"");
         assert_eq!(copied.status, status, "{to}");
     }
     site.write("new/file", "");
@@ -177,7 +177,7 @@ fn a_shallow_copy_takes_only_the_properties_of_the_directory() {
 #[test]
 fn mkcol_creates_one_directory_at_a_time() {
     let site = Site::start();
-    let make = |path: &str| site.ask(&format!("MKCOL {path}"), &[], b"").status;
+    let make = |path: &str| site.send(&format!("MKCOL {path}"), &[], b"").status;
     assert_eq!(make("/a/"), 201);
     assert_eq!(make("/a"), 405);
     assert_eq!(make("/x/y"), 409);
@@ -185,7 +185,7 @@ fn mkcol_creates_one_directory_at_a_time() {
     site.write("file", "");
     assert_eq!(make("/file"), 405);
     assert_eq!(make("/file/x"), 409);
-    assert_eq!(site.ask("MKCOL /b", &["Content-Type: text/plain"], b"body").status, 415);
+    assert_eq!(site.send("MKCOL /b", &["Content-Type: text/plain"], b"body").status, 415);
     assert_eq!(site.names(), ["a", "file"]);
 }
 
@@ -201,7 +201,7 @@ fn files_are_copied_and_moved_with_times_and_subtrees() {
         .set_modified(std::time::UNIX_EPOCH + Duration::from_secs(1_234_567_890))
         .unwrap();
     let send = |method: &str, from: &str, headers: &[&str]| {
-        site.ask(&format!("{method} {from}"), headers, b"").status
+        site.send(&format!("{method} {from}"), headers, b"").status
     };
     assert_eq!(send("COPY", "/file", &["Destination: /other", "Overwrite: F"]), 412);
     assert_eq!(site.read("other"), "old");
@@ -228,7 +228,7 @@ fn a_move_replaces_only_the_version_of_its_condition() {
     let tagged = |tag: &str| format!("If: <http://{}/file> ([{tag}])", site.authority());
     let moved = |condition: &str| {
         site.write("new", "new");
-        site.ask("MOVE /new", &["Destination: /file", condition], b"").status
+        site.send("MOVE /new", &["Destination: /file", condition], b"").status
     };
     assert_eq!(moved(&tagged("\"other\"")), 412);
     assert_eq!(moved(&tagged(&format!("W/{etag}"))), 412);
@@ -255,7 +255,7 @@ fn a_file_replaced_by_move_is_never_missing() {
         });
         while !reader.is_finished() {
             site.write("part", "new");
-            assert_eq!(site.ask("MOVE /part", &["Destination: /file"], b"").status, 204);
+            assert_eq!(site.send("MOVE /part", &["Destination: /file"], b"").status, 204);
         }
         reader.join().unwrap();
     });
@@ -267,22 +267,22 @@ fn a_locked_file_changes_only_with_the_token() {
     site.write("file", "old");
     let body = "<lockinfo xmlns='DAV:'><lockscope><exclusive/></lockscope><locktype><write/></locktype>\
                 <owner><href>me &amp; you</href></owner></lockinfo>";
-    let locked = site.ask("LOCK /file", &["Timeout: Second-100"], body.as_bytes());
+    let locked = site.send("LOCK /file", &["Timeout: Second-100"], body.as_bytes());
     assert_eq!(locked.status, 200, "{}", locked.text());
     let token = locked.header("lock-token").unwrap().to_owned();
     assert_eq!(site.put("/file", &[], b"new").status, 423);
-    assert_eq!(site.ask("DELETE /file", &[], b"").status, 423);
-    assert_eq!(site.ask("MOVE /file", &["Destination: /x"], b"").status, 423);
+    assert_eq!(site.send("DELETE /file", &[], b"").status, 423);
+    assert_eq!(site.send("MOVE /file", &["Destination: /x"], b"").status, 423);
     let set =
         "<D:propertyupdate xmlns:D='DAV:'><D:set><D:prop><a/></D:prop></D:set></D:propertyupdate>";
-    assert_eq!(site.ask("PROPPATCH /file", &[], set.as_bytes()).status, 423);
+    assert_eq!(site.send("PROPPATCH /file", &[], set.as_bytes()).status, 423);
     let described = propfind(&site, "/file", "0", "").1;
     assert!(described.contains("me &amp; you") && described.contains("Second-100"), "{described}");
     assert_eq!(site.put("/file", &[&format!("If: ({token})")], b"new").status, 204);
-    assert_eq!(site.ask("UNLOCK /file", &[&format!("Lock-Token: {token}")], b"").status, 204);
+    assert_eq!(site.send("UNLOCK /file", &[&format!("Lock-Token: {token}")], b"").status, 204);
     assert_eq!(site.put("/file", &[], b"newer").status, 204);
     assert_eq!(site.put("/file", &[&format!("If: ({token})")], b"late").status, 412);
-    assert_eq!(site.ask("LOCK /made", &[], body.as_bytes()).status, 201);
+    assert_eq!(site.send("LOCK /made", &[], body.as_bytes()).status, 201);
     assert_eq!(site.read("made"), "");
 }
 
@@ -292,12 +292,12 @@ fn read_only_refuses_every_change() {
     site.write("file", "old");
     for method in ["PUT", "PATCH", "DELETE", "MKCOL", "COPY", "MOVE", "PROPPATCH", "LOCK", "UNLOCK"]
     {
-        let response = site.ask(&format!("{method} /file"), &["Destination: /x"], b"body");
+        let response = site.send(&format!("{method} /file"), &["Destination: /x"], b"body");
         assert_eq!(response.status, 403, "{method}");
     }
     assert_eq!(site.get("/file").text(), "old");
     assert_eq!(propfind(&site, "/", "1", "").0, 207);
-    let allowed = site.ask("OPTIONS /", &[], b"");
+    let allowed = site.send("OPTIONS /", &[], b"");
     assert_eq!(allowed.header("allow"), Some("OPTIONS, GET, HEAD, PROPFIND"));
     assert_eq!(site.names(), ["file"]);
 }
@@ -308,13 +308,13 @@ fn a_directory_moved_over_another_replaces_it() {
     site.write("new/a", "new");
     site.write("old/b/c", "old");
     site.write("file", "file");
-    assert_eq!(site.ask("MOVE /new/", &["Destination: /old/"], b"").status, 204);
+    assert_eq!(site.send("MOVE /new/", &["Destination: /old/"], b"").status, 204);
     assert_eq!(
         (site.read("old/a"), site.names()),
         ("new".to_owned(), vec!["file".to_owned(), "old".to_owned()])
     );
     assert!(!site.has("old/b"));
-    assert_eq!(site.ask("MOVE /file", &["Destination: /old"], b"").status, 204);
+    assert_eq!(site.send("MOVE /file", &["Destination: /old"], b"").status, 204);
     assert_eq!((site.read("old"), site.names()), ("file".to_owned(), vec!["old".to_owned()]));
 }
 
@@ -326,14 +326,14 @@ fn a_copy_does_not_follow_links_to_itself() {
     for link in ["x", "y"] {
         std::os::unix::fs::symlink(".", site.path("a").join(link)).unwrap();
     }
-    let copied = site.ask("COPY /a/", &["Destination: /b/"], b"");
+    let copied = site.send("COPY /a/", &["Destination: /b/"], b"");
     assert_eq!(copied.status, 201, "{}", copied.head);
     assert_eq!(site.read("b/file"), "content");
     for link in ["b/x", "b/y"] {
         assert_eq!(fs::read_link(site.path(link)).unwrap().to_str(), Some("."));
     }
     // Links in a path that the request itself names are followed.
-    assert_eq!(site.ask("COPY /b/x/file", &["Destination: /b/y/new"], b"").status, 201);
+    assert_eq!(site.send("COPY /b/x/file", &["Destination: /b/y/new"], b"").status, 201);
     assert_eq!(site.read("b/new"), "content");
 }
 
@@ -345,22 +345,22 @@ fn a_copy_replaces_a_directory_only_when_complete() {
     site.write("old/a", "old a");
     site.write("old/kept", "old");
     let copy = |from: &str, to: &str| {
-        site.ask(&format!("COPY {from}"), &[&format!("Destination: {to}")], b"").status
+        site.send(&format!("COPY {from}"), &[&format!("Destination: {to}")], b"").status
     };
     // The socket cannot be read: the old directory remains unchanged.
     std::os::unix::net::UnixListener::bind(site.path("new/deep/socket")).unwrap();
     let lock = |path: &str| {
-        let locked = site.ask(&format!("LOCK {path}"), &[], LOCK.as_bytes());
+        let locked = site.send(&format!("LOCK {path}"), &[], LOCK.as_bytes());
         assert_eq!(locked.status, 200, "{}", locked.text());
         locked.header("lock-token").unwrap().to_owned()
     };
     let token = lock("/old/a");
     let held = format!("If: <{}> ({token})", site.url("old/a"));
-    let copied = site.ask("COPY /new/", &["Destination: /old/", &held], b"").status;
+    let copied = site.send("COPY /new/", &["Destination: /old/", &held], b"").status;
     assert_eq!(copied, 207);
     // Its locks remain, too.
     assert_eq!(site.put("/old/a", &[], b"other").status, 423);
-    let unlocked = site.ask("UNLOCK /old/a", &[&format!("Lock-Token: {token}")], b"").status;
+    let unlocked = site.send("UNLOCK /old/a", &[&format!("Lock-Token: {token}")], b"").status;
     assert_eq!(unlocked, 204);
     assert_eq!((site.read("old/a"), site.read("old/kept")), ("old a".into(), "old".into()));
     fs::remove_file(site.path("new/deep/socket")).unwrap();
@@ -371,13 +371,13 @@ fn a_copy_replaces_a_directory_only_when_complete() {
     assert_eq!(copy("/new", "/file"), 204);
     assert_eq!(site.read("file/deep/b"), "new b");
     site.write("single", "single");
-    let shallow = site.ask("COPY /single", &["Destination: /old", "Depth: 0"], b"").status;
+    let shallow = site.send("COPY /single", &["Destination: /old", "Depth: 0"], b"").status;
     assert_eq!(shallow, 204);
     assert_eq!(site.read("old"), "single");
     fs::remove_dir_all(site.path("file")).unwrap();
     fs::create_dir(site.path("empty")).unwrap();
     std::os::unix::fs::symlink("empty", site.path("file")).unwrap();
-    let shallow = site.ask("COPY /new/", &["Destination: /file", "Depth: 0"], b"").status;
+    let shallow = site.send("COPY /new/", &["Destination: /file", "Depth: 0"], b"").status;
     assert!((200..300).contains(&shallow), "{shallow}");
     assert!(fs::symlink_metadata(site.path("file")).unwrap().is_symlink());
     let left = || fs::read_dir(site.path("")).unwrap().map(|entry| entry.unwrap().file_name());
@@ -397,12 +397,12 @@ fn a_directory_locked_during_a_copy_over_it_stays() {
         (0..many).for_each(|at| site.write(&format!("new/{at}"), "new"));
         site.write("old/a", "old");
         let copied = thread::scope(|scope| {
-            let copy = || site.ask("COPY /new/", &["Destination: /old/"], b"").status;
+            let copy = || site.send("COPY /new/", &["Destination: /old/"], b"").status;
             let copying = scope.spawn(copy);
             while site.names().len() == 2 && !copying.is_finished() {
                 thread::sleep(Duration::from_millis(1));
             }
-            let locked = site.ask("LOCK /old/a", &[], LOCK.as_bytes());
+            let locked = site.send("LOCK /old/a", &[], LOCK.as_bytes());
             (copying.join().unwrap(), locked)
         });
         if let (423, locked) = &copied {
@@ -427,7 +427,7 @@ fn the_memory_of_locks_is_bounded() {
              </D:locktype><D:owner>{owner}</D:owner></D:lockinfo>"
         )
     };
-    let lock = |owner: &str| site.ask("LOCK /file", &["Depth: 0"], info(owner).as_bytes()).status;
+    let lock = |owner: &str| site.send("LOCK /file", &["Depth: 0"], info(owner).as_bytes()).status;
     let namespaces: String = (0..100).map(|at| format!(" xmlns:n{at}=\"u{at}\"")).collect();
     let spread = format!("<x{namespaces}>{}</x>", "<y/>".repeat(5000));
     assert_eq!(lock(&spread), 413);
@@ -458,6 +458,6 @@ fn propfind_of_many_long_properties_is_sent_in_pieces() {
     assert_eq!(text.matches("<D:response>").count(), 301);
     assert!(text.ends_with("</D:multistatus>\n"));
     // The response is generated in pieces: a batch of all entries would be 15 million bytes.
-    let response = site.ask("PROPFIND /", &["Depth: 1"], body.as_bytes());
+    let response = site.send("PROPFIND /", &["Depth: 1"], body.as_bytes());
     assert!(response.longest_chunk < 300_000, "{}", response.longest_chunk);
 }

@@ -22,7 +22,7 @@ fn a_directory_is_an_html_page_with_links() {
     assert!(text.contains("width=device-width") && text.contains("prefers-color-scheme"), "{text}");
     assert!(!text.contains("<script") && !text.contains("haul-part"), "{text}");
     assert!(text.find("&lt;b&gt;/").unwrap() < text.find("a&amp;b.txt").unwrap());
-    let head = site.ask("HEAD /sub%20dir/", &[], b"");
+    let head = site.send("HEAD /sub%20dir/", &[], b"");
     assert_eq!(head.header("content-length"), page.header("content-length"));
 }
 

@@ -20,7 +20,7 @@ pub(crate) struct Site {
 
 /// A response.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) head: String,
     pub(crate) body: Vec<u8>,
@@ -95,14 +95,14 @@ impl Site {
 
     /// Sends a request with exactly these headers after `Host`; the connection is closed after the
     /// response.
-    pub(crate) fn ask(&self, line: &str, headers: &[&str], body: &[u8]) -> Answer {
+    pub(crate) fn send(&self, line: &str, headers: &[&str], body: &[u8]) -> Response {
         let host = format!("Host: {}", self.authority());
         let headers: Vec<&str> =
             [&host as &str].into_iter().chain(headers.iter().copied()).collect();
-        self.ask_without_host(line, &headers, body)
+        self.send_without_host(line, &headers, body)
     }
 
-    pub(crate) fn ask_without_host(&self, line: &str, headers: &[&str], body: &[u8]) -> Answer {
+    pub(crate) fn send_without_host(&self, line: &str, headers: &[&str], body: &[u8]) -> Response {
         let mut head = format!("{line} HTTP/1.1\r\nConnection: close\r\n");
         for header in headers {
             head.push_str(&format!("{header}\r\n"));
@@ -116,15 +116,15 @@ impl Site {
         let _ = stream.write_all(body);
         let mut response = Vec::new();
         stream.read_to_end(&mut response).unwrap();
-        Answer::read(&response)
+        Response::read(&response)
     }
 
-    pub(crate) fn get(&self, path: &str) -> Answer {
-        self.ask(&format!("GET {path}"), &[], b"")
+    pub(crate) fn get(&self, path: &str) -> Response {
+        self.send(&format!("GET {path}"), &[], b"")
     }
 
-    pub(crate) fn put(&self, path: &str, headers: &[&str], body: &[u8]) -> Answer {
-        self.ask(&format!("PUT {path}"), headers, body)
+    pub(crate) fn put(&self, path: &str, headers: &[&str], body: &[u8]) -> Response {
+        self.send(&format!("PUT {path}"), headers, body)
     }
 
     /// Stops the server; the directory remains until the end.
@@ -142,7 +142,7 @@ impl Drop for Site {
     }
 }
 
-impl Answer {
+impl Response {
     fn read(bytes: &[u8]) -> Self {
         let end = bytes.windows(4).position(|window| window == b"\r\n\r\n").unwrap_or_else(|| {
             panic!("no response head in {:?}", String::from_utf8_lossy(bytes));

@@ -57,10 +57,10 @@ fn part_files_are_private_until_they_are_renamed() {
         assert_eq!(mode(&site, &part), 0o600);
         let range =
             ["Content-Type: application/x-sabredav-partialupdate", "X-Update-Range: bytes=0-2"];
-        assert_eq!(site.ask(&format!("PATCH /{part}"), &range, b"new").status, 204);
+        assert_eq!(site.send(&format!("PATCH /{part}"), &range, b"new").status, 204);
         assert_eq!(mode(&site, &part), 0o600);
         let to = format!("Destination: /{name}");
-        let moved = site.ask(&format!("MOVE /{part}"), &[&to], b"").status;
+        let moved = site.send(&format!("MOVE /{part}"), &[&to], b"").status;
         assert!(moved == 201 || moved == 204, "{moved}");
         assert_eq!((site.read(name).as_str(), mode(&site, name)), ("new", old.unwrap_or(usual)));
     }
@@ -179,7 +179,7 @@ fn ranges_are_written_in_place_with_patch() {
     site.write("file", "0123456789");
     let kind = "Content-Type: application/x-sabredav-partialupdate";
     let patch = |range: &str, body: &[u8]| {
-        site.ask("PATCH /file", &[kind, &format!("X-Update-Range: {range}")], body).status
+        site.send("PATCH /file", &[kind, &format!("X-Update-Range: {range}")], body).status
     };
     assert_eq!(patch("bytes=2-4", b"abc"), 204);
     assert_eq!(patch("bytes=8-", b"XYZ"), 204);
@@ -188,8 +188,8 @@ fn ranges_are_written_in_place_with_patch() {
     assert_eq!(patch("append", b"end"), 204);
     assert_eq!(site.read("file"), "01abc567X+-end");
     assert_eq!(patch("bytes=2-4", b"ab"), 416);
-    assert_eq!(site.ask("PATCH /file", &["X-Update-Range: append"], b"x").status, 415);
-    assert_eq!(site.ask("PATCH /file", &[kind], b"x").status, 400);
+    assert_eq!(site.send("PATCH /file", &["X-Update-Range: append"], b"x").status, 415);
+    assert_eq!(site.send("PATCH /file", &[kind], b"x").status, 400);
     assert_eq!(site.read("file"), "01abc567X+-end");
 }
 

@@ -40,7 +40,7 @@ impl RemoteParts {
     }
 
     /// Caches the reader of a part that was just opened. False if the part differs from the version being read.
-    pub(super) fn keep(&self, number: u64, reader: &Arc<dyn ReadAt>) -> bool {
+    pub(super) fn insert(&self, number: u64, reader: &Arc<dyn ReadAt>) -> bool {
         let now = reader.identity();
         let index = usize::try_from(number).unwrap_or(usize::MAX);
         if self.listed.get(index).is_none_or(|listed| listed.size != now.size) {

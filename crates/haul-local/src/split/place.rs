@@ -32,7 +32,7 @@ impl Shared {
     }
 
     /// Renames `from` to `to`; `from` is a folder if `is_folder`, else a file.
-    pub(super) async fn place(
+    pub(super) async fn rename_into_place(
         &self,
         from: &RelPath,
         is_folder: bool,
@@ -53,21 +53,21 @@ impl Shared {
         if !in_the_way {
             return self.inner.rename(from, to).await;
         }
-        self.aside(to, self.inner.rename(from, to)).await
+        self.replace_via_rename(to, self.inner.rename(from, to)).await
     }
 
     /// Renames `path` aside and runs `work`, then removes the old entry, or restores it after an
     /// error.
-    pub(super) async fn aside(
+    pub(super) async fn replace_via_rename(
         &self,
         path: &RelPath,
         work: impl Future<Output = Result<()>>,
     ) -> Result<()> {
         let aside = aside_path(path)?;
-        remove_if_there(self, &aside).await?;
+        remove_if_exists(self, &aside).await?;
         self.inner.rename(path, &aside).await?;
         match work.await {
-            Ok(()) => remove_if_there(self, &aside).await,
+            Ok(()) => remove_if_exists(self, &aside).await,
             Err(error) => {
                 // The first error is the one to report. An entry that cannot be restored stays
                 // aside.
@@ -85,7 +85,7 @@ impl Shared {
         }
         match self.inner.find(path).await? {
             None => self.inner.rename(&aside, path).await,
-            Some(_) => remove_if_there(self, &aside).await,
+            Some(_) => remove_if_exists(self, &aside).await,
         }
     }
 
@@ -111,7 +111,7 @@ pub(super) fn beside(path: &RelPath, name: &[u8]) -> Result<RelPath> {
     })
 }
 
-pub(super) async fn remove_if_there(shared: &Shared, path: &RelPath) -> Result<()> {
+pub(super) async fn remove_if_exists(shared: &Shared, path: &RelPath) -> Result<()> {
     match shared.inner.remove_all(path).await {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
         _ => Ok(()),

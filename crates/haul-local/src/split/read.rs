@@ -93,7 +93,7 @@ impl Parts {
                     return Ok(reader);
                 }
                 let reader = self.open_stored(number).await?;
-                if remote.keep(number, &reader) { Ok(reader) } else { Err(self.changed()) }
+                if remote.insert(number, &reader) { Ok(reader) } else { Err(self.changed()) }
             }
         }
     }

@@ -224,7 +224,7 @@ impl Storage for SplitStorage {
         shared.recover_if_split(path).await?;
         let outcome = shared.inner.create_link(path, link, replace).await;
         let again = || shared.inner.create_link(path, link, replace);
-        shared.or_aside(path, outcome, again).await
+        shared.or_replace_via_rename(path, outcome, again).await
     }
 
     async fn remove(&self, path: &RelPath) -> Result<()> {
@@ -251,7 +251,7 @@ impl Storage for SplitStorage {
         match (shared.present(from).await?, shared.present(to).await?) {
             (from_kind @ (Present::File | Present::SplitFolder), Present::SplitFolder)
             | (from_kind @ Present::SplitFolder, Present::File | Present::Directory) => {
-                shared.place(from, from_kind == Present::SplitFolder, to, true).await
+                shared.rename_into_place(from, from_kind == Present::SplitFolder, to, true).await
             }
             _ => shared.inner.rename(from, to).await,
         }
@@ -348,7 +348,7 @@ impl Storage for SplitStorage {
             let options = &shared.compared(path, options).await?;
             let outcome = shared.inner.write_whole(path, bytes.clone(), options).await;
             let again = || shared.inner.write_whole(path, bytes, options);
-            return shared.or_aside(path, outcome, again).await;
+            return shared.or_replace_via_rename(path, outcome, again).await;
         }
         let create = CreateOptions { size: Some(size), ..CreateOptions::default() };
         let writer = shared.create(path, &create).await?;

@@ -20,7 +20,7 @@ use haul_storage::{
 use tokio::sync::Mutex;
 
 use super::layout::{cut, number_of, part_path};
-use super::place::{beside, remove_if_there};
+use super::place::{beside, remove_if_exists};
 use super::read::SplitReader;
 use super::{Rule, Shared};
 use crate::storage::LocalStorage;
@@ -68,7 +68,7 @@ impl SplitWriter {
         let lock = shared.part_folder(path, &outer).await?;
         let folder = child(&outer, &rule.part.to_string())?;
         let found = match options.resume && shared.inner.find(&folder).await?.is_some() {
-            true => Some(shared.take_back(&folder, rule.part).await?),
+            true => Some(shared.restore_part_files(&folder, rule.part).await?),
             false => None,
         };
         let length = found.map(|(_, length)| length);
@@ -78,9 +78,9 @@ impl SplitWriter {
         if !journal.resumes() {
             count = 0;
             let journal = beside(path, &journal_name(path.name()))?;
-            remove_if_there(&shared, &journal).await?;
+            remove_if_exists(&shared, &journal).await?;
             for entry in shared.inner.list_sorted(&outer).await? {
-                remove_if_there(&shared, &entry.path).await?;
+                remove_if_exists(&shared, &entry.path).await?;
             }
             shared.inner.create_dir(&folder).await?;
         }
@@ -173,7 +173,7 @@ impl Shared {
 
     /// Renames committed parts back to part files. Returns the number of parts, and the length of
     /// the file up to the end of the last one.
-    async fn take_back(&self, folder: &RelPath, part: u64) -> Result<(u64, u64)> {
+    async fn restore_part_files(&self, folder: &RelPath, part: u64) -> Result<(u64, u64)> {
         let (mut count, mut length) = (0, 0);
         for entry in self.inner.list_sorted(folder).await? {
             let name = entry.path.name();
@@ -199,7 +199,7 @@ impl Shared {
         let outer = beside(path, &part_name(path.name()))?;
         if self.inner.find(&outer).await?.is_some_and(|entry| entry.is_dir()) {
             let lock = self.part_folder(path, &outer).await?;
-            remove_if_there(self, &outer).await?;
+            remove_if_exists(self, &outer).await?;
             drop(lock);
         }
         Ok(())
@@ -290,7 +290,7 @@ impl WriteAt for SplitWriter {
         // A split folder contains nothing but parts.
         for entry in inner.list_sorted(&self.folder).await? {
             if number_of(entry.path.name()).is_none() {
-                remove_if_there(&self.shared, &entry.path).await?;
+                remove_if_exists(&self.shared, &entry.path).await?;
             }
         }
         let (from, is_folder) = match count {
@@ -298,9 +298,9 @@ impl WriteAt for SplitWriter {
             _ => (self.folder.clone(), true),
         };
         self.shared.check(&self.path, options).await?;
-        self.shared.place(&from, is_folder, &self.path, options.replace).await?;
+        self.shared.rename_into_place(&from, is_folder, &self.path, options.replace).await?;
         state.ended = true;
-        remove_if_there(&self.shared, &self.outer).await?;
+        remove_if_exists(&self.shared, &self.outer).await?;
         state.lock = None;
         self.journal.remove().await
     }
@@ -314,7 +314,7 @@ impl WriteAt for SplitWriter {
             part.abort(keep).await?;
         }
         if !keep {
-            remove_if_there(&self.shared, &self.outer).await?;
+            remove_if_exists(&self.shared, &self.outer).await?;
             self.journal.remove().await?;
         }
         state.lock = None;
@@ -372,7 +372,9 @@ impl WriteAt for PlainWriter {
     async fn commit(&self, size: u64, options: &CommitOptions) -> Result<()> {
         let options = &self.shared.compared(&self.path, options).await?;
         let outcome = self.inner.commit(size, options).await;
-        self.shared.or_aside(&self.path, outcome, || self.inner.commit(size, options)).await
+        self.shared
+            .or_replace_via_rename(&self.path, outcome, || self.inner.commit(size, options))
+            .await
     }
 
     async fn abort(&self, keep: bool) -> Result<()> {
@@ -382,7 +384,7 @@ impl WriteAt for PlainWriter {
 
 impl Shared {
     /// If `outcome` failed because a split folder is in the way: moves the folder aside and runs `again`.
-    pub(super) async fn or_aside<F: Future<Output = Result<()>>>(
+    pub(super) async fn or_replace_via_rename<F: Future<Output = Result<()>>>(
         &self,
         path: &RelPath,
         outcome: Result<()>,
@@ -391,7 +393,7 @@ impl Shared {
         match outcome {
             Err(error) if error.kind() == ErrorKind::IsADirectory => {
                 match self.layout(path).await? {
-                    Some(_) => self.aside(path, again()).await,
+                    Some(_) => self.replace_via_rename(path, again()).await,
                     None => Err(error),
                 }
             }

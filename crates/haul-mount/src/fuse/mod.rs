@@ -1,6 +1,6 @@
 //! The kernel's FUSE protocol, version 7.31 and later (`include/uapi/linux/fuse.h`), without I/O.
 //!
-//! [`Request::decode`] parses what was read from `/dev/fuse`; [`Answer`] is the response, encoded by the functions of
+//! [`Request::decode`] parses what was read from `/dev/fuse`; [`Reply`] is the response, encoded by the functions of
 //! `reply`. Numbers are in the byte order of the machine. Each length is checked against the bytes present before
 //! anything is allocated.
 
@@ -15,8 +15,8 @@ mod wire;
 pub(crate) use change::{Change, NewAttributes, NewTime};
 pub(crate) use init::{MAX_REQUEST, Negotiated, negotiate};
 pub(crate) use reply::{
-    Answer, Attributes, Body, Handle, Kind, Listing, Opening, Place, Statistics, answer_head,
-    attributes, entry, no_entry, outdated, statistics, written,
+    Attributes, Body, Handle, Kind, Listing, ListingEntry, Opening, Reply, Statistics, attributes,
+    entry, no_entry, outdated, reply_head, statistics, written,
 };
 pub(crate) use request::{Operation, Request};
 

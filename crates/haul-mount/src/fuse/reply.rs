@@ -22,7 +22,7 @@ const SECTOR: u64 = 512;
 /// A response, and the references and handles that the kernel gets with it. If it does not reach the kernel, these have
 /// to be released.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Reply {
     pub(crate) body: Body,
     /// Nodes to which the kernel gets a reference.
     pub(crate) referenced: Vec<u64>,
@@ -52,7 +52,7 @@ pub(crate) enum Body {
     None,
 }
 
-impl Answer {
+impl Reply {
     /// A response that refers to a node.
     pub(crate) fn referring(bytes: Vec<u8>, node: u64) -> Self {
         Self { referenced: vec![node], ..Self::from(bytes) }
@@ -99,26 +99,26 @@ impl Answer {
     }
 }
 
-impl From<Vec<u8>> for Answer {
+impl From<Vec<u8>> for Reply {
     fn from(bytes: Vec<u8>) -> Self {
         Self::of(Body::Bytes(bytes))
     }
 }
 
-impl From<Block> for Answer {
+impl From<Block> for Reply {
     fn from(block: Block) -> Self {
         Self::of(Body::Data(block))
     }
 }
 
-impl From<Errno> for Answer {
+impl From<Errno> for Reply {
     fn from(errno: Errno) -> Self {
         Self::of(Body::Error(errno))
     }
 }
 
 /// The head of a response to the request `unique` with `body` more bytes.
-pub(crate) fn answer_head(unique: u64, error: Option<Errno>, body: usize) -> [u8; HEADER] {
+pub(crate) fn reply_head(unique: u64, error: Option<Errno>, body: usize) -> [u8; HEADER] {
     let mut head = [0; HEADER];
     // A response has at most the bytes that the kernel has requested.
     let length = u32::try_from(HEADER + body).unwrap_or(u32::MAX);
@@ -295,7 +295,7 @@ pub(crate) fn statistics(statistics: Statistics) -> Vec<u8> {
 
 /// An entry of a listing besides its name: its node (0 if it has none), the position after it, and its type.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct ListingEntry {
     pub(crate) node: u64,
     pub(crate) next: u64,
     pub(crate) kind: Kind,
@@ -325,17 +325,17 @@ impl Listing {
     }
 
     /// Adds an entry of READDIR.
-    pub(crate) fn push(&mut self, name: &[u8], place: Place) {
-        let inode = if place.node == 0 { UNKNOWN_INODE } else { place.node };
+    pub(crate) fn push(&mut self, name: &[u8], entry: ListingEntry) {
+        let inode = if entry.node == 0 { UNKNOWN_INODE } else { entry.node };
         let length = u32::try_from(name.len()).unwrap_or(u32::MAX);
-        self.out.u64(inode).u64(place.next).u32(length).u32(place.kind.bits()).raw(name).align();
+        self.out.u64(inode).u64(entry.next).u32(length).u32(entry.kind.bits()).raw(name).align();
     }
 
     /// Adds an entry of READDIRPLUS. Without attributes (or with the node 0) the kernel only gets the name.
     pub(crate) fn push_with(
         &mut self,
         name: &[u8],
-        place: Place,
+        entry: ListingEntry,
         known: Option<(&Attributes, Duration)>,
     ) {
         match known {
@@ -344,7 +344,7 @@ impl Listing {
                 self.out.raw(&[0; ENTRY]);
             }
         }
-        self.push(name, place);
+        self.push(name, entry);
     }
 
     /// The response.

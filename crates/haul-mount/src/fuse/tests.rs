@@ -198,7 +198,7 @@ fn the_number_of_a_request_that_cannot_be_decoded_is_read() {
 
 #[test]
 fn an_error_number_is_negative_in_the_head_of_a_response() {
-    let head = answer_head(7, Some(Errno::NOENT), 0);
+    let head = reply_head(7, Some(Errno::NOENT), 0);
     assert_eq!(head[..4], 16_u32.to_ne_bytes());
     assert_eq!(head[4..8], (-2_i32).to_ne_bytes());
     assert_eq!(head[8..], 7_u64.to_ne_bytes());
@@ -206,12 +206,12 @@ fn an_error_number_is_negative_in_the_head_of_a_response() {
 
 #[test]
 fn a_listing_is_filled_up_to_its_size() {
-    let place = Place { node: 9, next: 3, kind: Kind::File };
+    let listed = ListingEntry { node: 9, next: 3, kind: Kind::File };
     let mut plain = Listing::new(72);
     assert!(plain.fits(b"12345678", false));
-    plain.push(b"12345678", place);
+    plain.push(b"12345678", listed);
     assert!(plain.fits(b"123456789", false));
-    plain.push(b"123456789", place);
+    plain.push(b"123456789", listed);
     assert!(!plain.fits(b"", false));
     let body = plain.done();
     assert_eq!(body.len(), 72);
@@ -220,7 +220,7 @@ fn a_listing_is_filled_up_to_its_size() {
 
     let mut plus = Listing::new(160);
     assert!(plus.fits(b"a", true));
-    plus.push_with(b"a", place, Some((&file(), Duration::ZERO)));
+    plus.push_with(b"a", listed, Some((&file(), Duration::ZERO)));
     assert!(!plus.fits(b"b", true));
     assert_eq!(plus.done().len(), 160);
 }

@@ -25,7 +25,7 @@ pub(super) struct Disk {
 /// Blocks that have arrived and whose version is not confirmed.
 #[derive(Debug, Default)]
 struct Waiting {
-    blocks: Vec<Arrived>,
+    blocks: Vec<Unconfirmed>,
     /// Whether a task confirms versions until no blocks wait.
     is_confirming: bool,
     /// The file has changed: nothing more is stored.
@@ -33,7 +33,7 @@ struct Waiting {
 }
 
 #[derive(Debug)]
-pub(super) struct Arrived {
+pub(super) struct Unconfirmed {
     index: u64,
     bytes: Bytes,
     /// Held until the block is stored or dropped.
@@ -79,19 +79,19 @@ impl Disk {
 
     /// Takes a block that has arrived. Returns whether the caller has to start confirming the version, until
     /// [`Disk::unconfirmed`] returns `None`.
-    pub(super) fn arrived(&self, index: u64, bytes: &Bytes) -> bool {
+    pub(super) fn add_unconfirmed(&self, index: u64, bytes: &Bytes) -> bool {
         let mut waiting = lock(&self.waiting);
         if waiting.is_over {
             return false;
         }
         // Without room, the block is not cached.
         let Some(memory) = self.cache.reserve(bytes.len() as u64) else { return false };
-        waiting.blocks.push(Arrived { index, bytes: bytes.clone(), _memory: memory });
+        waiting.blocks.push(Unconfirmed { index, bytes: bytes.clone(), _memory: memory });
         !std::mem::replace(&mut waiting.is_confirming, true)
     }
 
     /// The blocks that wait; `None` if there are none.
-    pub(super) fn unconfirmed(&self) -> Option<Vec<Arrived>> {
+    pub(super) fn unconfirmed(&self) -> Option<Vec<Unconfirmed>> {
         let mut waiting = lock(&self.waiting);
         if waiting.blocks.is_empty() {
             waiting.is_confirming = false;
@@ -101,7 +101,7 @@ impl Disk {
     }
 
     /// Stores blocks whose version is confirmed.
-    pub(super) fn store(&self, blocks: Vec<Arrived>) {
+    pub(super) fn store(&self, blocks: Vec<Unconfirmed>) {
         for block in blocks {
             self.cache.store(self.key.block(block.index), block.bytes);
         }

@@ -176,7 +176,7 @@ impl Version {
         let Some(disk) = &self.disk else { return };
         let length = self.size().saturating_sub(index * BLOCK).min(BLOCK);
         // A shorter one belongs to a file that has changed.
-        if bytes.len() as u64 == length && disk.arrived(index, bytes) {
+        if bytes.len() as u64 == length && disk.add_unconfirmed(index, bytes) {
             tokio::spawn(Arc::clone(self).confirm());
         }
     }

@@ -173,7 +173,7 @@ impl Files {
     }
 
     /// A path that was looked up is no file.
-    pub(crate) fn expect_no_more(&self, path: &RelPath) {
+    pub(crate) fn cancel_expected(&self, path: &RelPath) {
         let ahead = lock(&self.expected).on_other(path);
         drop(ahead);
     }
@@ -405,7 +405,7 @@ impl Opener {
         let mut state = lock(&self.state);
         if let Some(source) = state.open.get(path).and_then(Weak::upgrade)
             && source.identity() == reader.identity()
-            && source.identity().tells_versions_apart()
+            && source.identity().distinguishes_versions()
         {
             return source;
         }
@@ -450,8 +450,8 @@ impl State {
         let all = self.outdated.get(path).into_iter().flatten().chain(self.open.get(path));
         let mut open = all.filter_map(Weak::upgrade);
         // After a change through this mount, versions that look the same have different numbers.
-        let can_tell = source.identity().tells_versions_apart();
-        let is_other = |one: &Source| can_tell && one.number() != source.number();
+        let can_distinguish = source.identity().distinguishes_versions();
+        let is_other = |one: &Source| can_distinguish && one.number() != source.number();
         open.any(|one| one.identity() != source.identity() || is_other(&one))
     }
 
@@ -531,7 +531,7 @@ impl Versions {
     /// The number of this version, if it is the last known one and can be distinguished from others.
     fn get(&self, path: &RelPath, identity: &Identity) -> Option<u64> {
         let known = self.known.get(path)?;
-        (known.identity == *identity && identity.tells_versions_apart()).then_some(known.number)
+        (known.identity == *identity && identity.distinguishes_versions()).then_some(known.number)
     }
 
     /// The number of the last known version of a file.

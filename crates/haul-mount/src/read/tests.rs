@@ -37,7 +37,7 @@ impl World {
     }
 
     fn over(rate: u64, builder: Builder, memory: u64) -> Self {
-        let link = SimulatedLink { open_round_trips: 1, ..SimulatedLink::new(RTT, rate) };
+        let link = SimulatedLink { open_rtts: 1, ..SimulatedLink::new(RTT, rate) };
         let storage = builder.with_link(link).build();
         let shared: Arc<dyn Storage> = Arc::clone(&storage) as _;
         let settings = Settings { memory, ..Settings::default() };

@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::{Errno, read, writev};
 
-use crate::fuse::answer_head;
+use crate::fuse::reply_head;
 use crate::lock::lock;
 
 /// An open `/dev/fuse`. The kernel ends the connection once it is dropped.
@@ -69,7 +69,7 @@ impl Device {
 
     /// Sends the response to a request. Returns false if the kernel no longer waits for it.
     pub(super) fn send(&self, unique: u64, error: Option<Errno>, body: &[&[u8]]) -> bool {
-        let head = answer_head(unique, error, body.iter().map(|piece| piece.len()).sum());
+        let head = reply_head(unique, error, body.iter().map(|piece| piece.len()).sum());
         let mut pieces = Vec::with_capacity(1 + body.len());
         pieces.push(IoSlice::new(&head));
         pieces.extend(body.iter().map(|piece| IoSlice::new(piece)));

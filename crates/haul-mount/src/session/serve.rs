@@ -15,7 +15,7 @@ use tokio::time::sleep;
 
 use super::device::Device;
 use super::in_flight::InFlight;
-use crate::fuse::{Answer, Body, MAX_REQUEST, Negotiated, Operation, Request, negotiate, outdated};
+use crate::fuse::{Body, MAX_REQUEST, Negotiated, Operation, Reply, Request, negotiate, outdated};
 
 /// The kernel refuses to write a request into a buffer that is smaller than the longest one.
 const BUFFER: usize = MAX_REQUEST as usize + 4096;
@@ -26,14 +26,14 @@ const GRACE: Duration = Duration::from_millis(500);
 /// Handles requests.
 pub(crate) trait Handler: Send + Sync + 'static {
     /// Handles a request without waiting; `None` if it has to wait.
-    fn answer_now(self: &Arc<Self>, request: &Request) -> Option<Answer>;
+    fn handle_now(self: &Arc<Self>, request: &Request) -> Option<Reply>;
 
     /// Handles a request. The future is dropped if the process is interrupted.
-    fn answer(self: Arc<Self>, request: Request) -> impl Future<Output = Answer> + Send;
+    fn handle(self: Arc<Self>, request: Request) -> impl Future<Output = Reply> + Send;
 
     /// A response did not reach the kernel, which therefore has no references to the nodes in the response, and will
     /// not close the handle in it.
-    fn undelivered(&self, answer: &Answer);
+    fn undelivered(&self, reply: &Reply);
 }
 
 /// The connection to the kernel. Dropping it ends it: processes that use the mount get errors.
@@ -195,30 +195,30 @@ impl<H: Handler> Served<H> {
 
     fn handle(&self, request: Request) {
         let unique = request.header.unique;
-        if let Some(answer) = self.handler.answer_now(&request) {
-            respond(&self.device, &*self.handler, unique, &answer);
+        if let Some(reply) = self.handler.handle_now(&request) {
+            respond(&self.device, &*self.handler, unique, &reply);
             return;
         }
         let handler = Arc::clone(&self.handler);
         let (device, in_flight) = (Arc::clone(&self.device), Arc::clone(&self.in_flight));
         self.in_flight.spawn(&self.runtime, unique, async move {
-            let answer = AssertUnwindSafe(Arc::clone(&handler).answer(request)).catch_unwind();
+            let reply = AssertUnwindSafe(Arc::clone(&handler).handle(request)).catch_unwind();
             // After a panic the process gets an error; the others are not affected.
-            let answer = answer.await.unwrap_or_else(|_| Answer::from(Errno::IO));
+            let reply = reply.await.unwrap_or_else(|_| Reply::from(Errno::IO));
             if in_flight.take(unique) {
-                respond(&device, &*handler, unique, &answer);
+                respond(&device, &*handler, unique, &reply);
             } else {
-                handler.undelivered(&answer);
+                handler.undelivered(&reply);
             }
         });
     }
 }
 
-fn respond(device: &Device, handler: &impl Handler, unique: u64, answer: &Answer) {
-    if let Some(node) = answer.outdated {
+fn respond(device: &Device, handler: &impl Handler, unique: u64, reply: &Reply) {
+    if let Some(node) = reply.outdated {
         device.notify(&outdated(node));
     }
-    let delivered = match &answer.body {
+    let delivered = match &reply.body {
         Body::None => true,
         Body::Error(errno) => device.send(unique, Some(*errno), &[]),
         Body::Bytes(bytes) => device.send(unique, None, &[bytes]),
@@ -228,7 +228,7 @@ fn respond(device: &Device, handler: &impl Handler, unique: u64, answer: &Answer
         }
     };
     if !delivered {
-        handler.undelivered(answer);
+        handler.undelivered(reply);
     }
 }
 

@@ -43,8 +43,8 @@ fn number(bytes: &[u8]) -> u64 {
     u64::from_ne_bytes(bytes[..8].try_into().unwrap())
 }
 
-fn bytes(answer: &Answer) -> &[u8] {
-    match &answer.body {
+fn bytes(reply: &Reply) -> &[u8] {
+    match &reply.body {
         Body::Bytes(bytes) => bytes,
         body => panic!("{body:?}"),
     }
@@ -53,7 +53,7 @@ fn bytes(answer: &Answer) -> &[u8] {
 impl World {
     /// Mounts a storage with these files, over a link with an open lane.
     async fn new(rtt: Duration, paths: impl IntoIterator<Item = String>) -> Self {
-        let link = SimulatedLink { open_round_trips: 1, ..SimulatedLink::new(rtt, RATE) };
+        let link = SimulatedLink { open_rtts: 1, ..SimulatedLink::new(rtt, RATE) };
         let storage = MemoryStorage::builder().with_link(link).build();
         paths.into_iter().for_each(|path| storage.add_pattern_file(path, 1 << 20, 1));
         storage.stat(&RelPath::root()).await.unwrap();
@@ -76,7 +76,7 @@ impl World {
         self.storage.faults().count(call)
     }
 
-    async fn send(&self, opcode: u32, node: u64, body: &[u8]) -> Answer {
+    async fn send(&self, opcode: u32, node: u64, body: &[u8]) -> Reply {
         let length = u32::try_from(40 + body.len()).unwrap();
         let mut bytes = [length.to_ne_bytes(), opcode.to_ne_bytes()].concat();
         bytes.extend_from_slice(&7_u64.to_ne_bytes());
@@ -84,16 +84,16 @@ impl World {
         bytes.resize(40, 0);
         bytes.extend_from_slice(body);
         let request = Request::decode(&bytes).unwrap();
-        match self.view.answer_now(&request) {
-            Some(answer) => answer,
-            None => Arc::clone(&self.view).answer(request).await,
+        match self.view.handle_now(&request) {
+            Some(reply) => reply,
+            None => Arc::clone(&self.view).handle(request).await,
         }
     }
 
     /// The node of a name; `None` if it does not exist.
     async fn lookup(&self, node: u64, name: &str) -> Option<u64> {
-        let answer = self.send(LOOKUP, node, format!("{name}\0").as_bytes()).await;
-        Some(number(bytes(&answer))).filter(|node| *node > 0)
+        let reply = self.send(LOOKUP, node, format!("{name}\0").as_bytes()).await;
+        Some(number(bytes(&reply))).filter(|node| *node > 0)
     }
 
     /// Looks a path up as the kernel does, name after name.
@@ -121,8 +121,8 @@ impl World {
         let handle = number(bytes(&self.send(OPENDIR, node, &[0; 8]).await));
         let (mut listed, mut offset) = (Vec::new(), 0);
         loop {
-            let answer = self.send(READDIRPLUS, node, &range(handle, offset, 32 << 10)).await;
-            let mut rest = bytes(&answer);
+            let reply = self.send(READDIRPLUS, node, &range(handle, offset, 32 << 10)).await;
+            let mut rest = bytes(&reply);
             if rest.is_empty() {
                 break;
             }
@@ -172,8 +172,8 @@ async fn an_open_file_grows_with_the_file_and_not_with_one_that_replaces_it() {
     let node = world.walk("log").await;
     let handle = number(bytes(&world.send(OPEN, node, &[0; 8]).await));
     let read = async |expected: &str| {
-        let answer = world.send(READ, node, &range(handle, 0, 4096)).await;
-        match answer.body {
+        let reply = world.send(READ, node, &range(handle, 0, 4096)).await;
+        match reply.body {
             Body::Data(block) => assert_eq!(block.into_bytes(), expected),
             body => panic!("{body:?}"),
         }

@@ -9,7 +9,7 @@ use super::changes::{Changes, change_errno, spool_errno};
 use super::pending::Pending;
 use super::state::now;
 use crate::errno::errno;
-use crate::fuse::{Answer, NewAttributes, NewTime};
+use crate::fuse::{NewAttributes, NewTime, Reply};
 
 impl Changes {
     /// Sets attributes of a node.
@@ -17,7 +17,7 @@ impl Changes {
         &self,
         node: u64,
         new: NewAttributes,
-    ) -> Result<Answer, Errno> {
+    ) -> Result<Reply, Errno> {
         let owner = self.names.shown.owner;
         let is_other = |wanted: Option<u32>, shown| wanted.is_some_and(|one| one != shown);
         if is_other(new.user, owner.0) || is_other(new.group, owner.1) {
@@ -39,8 +39,8 @@ impl Changes {
             let metadata = Metadata { mode: new.mode, modified, ..Metadata::default() };
             self.set_metadata(node, opened, &metadata).await?;
         }
-        if let Some(answer) = self.removed_attributes(node) {
-            return Ok(answer);
+        if let Some(reply) = self.removed_attributes(node) {
+            return Ok(reply);
         }
         let path = self.names.path(node)?;
         let known = self.names.known(&path).await.map_err(|error| errno(&error))?;

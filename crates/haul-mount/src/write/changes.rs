@@ -21,7 +21,7 @@ use super::spool::Spool;
 use super::upload::Uploader;
 use super::warning::Warnings;
 use crate::errno::errno;
-use crate::fuse::{Answer, Change};
+use crate::fuse::{Change, Reply};
 use crate::lock::lock;
 use crate::names::Names;
 use crate::read::{Files, MOST_LISTED};
@@ -112,10 +112,10 @@ impl Changes {
             // A damaged record stays on the disk.
             let Some(path) = record.rel_path() else { continue };
             let path = self.names.root.join_path(&path);
-            let times = self.names.storage.capabilities().kept_times;
+            let times = self.names.storage.capabilities().stored_times;
             let found = Pending::recovered(file, path.clone(), &record, times).map_err(failed)?;
-            let there = self.overlay.add(&path, &found);
-            if !Arc::ptr_eq(&there, &found) {
+            let current = self.overlay.add(&path, &found);
+            if !Arc::ptr_eq(&current, &found) {
                 // A rename had replaced one by the other when the process ended: both stay.
                 self.add_beside(&path, &found);
             }
@@ -141,7 +141,7 @@ impl Changes {
     }
 
     /// Handles a change without waiting; `None` if it has to wait.
-    pub(crate) fn answer_now(&self, change: &Change) -> Option<Answer> {
+    pub(crate) fn handle_now(&self, change: &Change) -> Option<Reply> {
         match change {
             Change::Write { handle, offset, data, is_page } => {
                 Some(self.write((*handle, *is_page), *offset, data))
@@ -155,19 +155,19 @@ impl Changes {
     }
 
     /// Handles a change of `node`. It is completed even if the process is interrupted.
-    pub(crate) async fn answer(self: Arc<Self>, node: u64, change: Change) -> Answer {
+    pub(crate) async fn handle(self: Arc<Self>, node: u64, change: Change) -> Reply {
         let may_last = matches!(change, Change::Fsync(_) | Change::Flush(_));
         let most = self.names.shown.timeout;
         let (sender, receiver) = oneshot::channel();
         let runtime = self.runtime.clone();
         runtime.spawn(async move {
-            let answer = self.changed(node, change).await.unwrap_or_else(Answer::from);
+            let reply = self.changed(node, change).await.unwrap_or_else(Reply::from);
             // If it is not received, dropping it releases the references and the handle in it.
-            drop(sender.send(Response { changes: self, answer: Some(answer) }));
+            drop(sender.send(Response { changes: self, reply: Some(reply) }));
         });
         let outcome = if may_last { Ok(receiver.await) } else { timeout(most, receiver).await };
         match outcome {
-            Ok(Ok(mut response)) => response.answer.take().unwrap_or_else(|| Errno::IO.into()),
+            Ok(Ok(mut response)) => response.reply.take().unwrap_or_else(|| Errno::IO.into()),
             // The task has panicked; the others are not affected.
             Ok(Err(_)) => Errno::IO.into(),
             Err(_) => Errno::TIMEDOUT.into(),
@@ -175,18 +175,18 @@ impl Changes {
     }
 
     /// A response was not delivered: releases the references and the handle in it.
-    fn undo(&self, answer: &Answer) {
-        if let Some(handle) = answer.file() {
+    fn undo(&self, reply: &Reply) {
+        if let Some(handle) = reply.file() {
             self.undelivered(handle);
         }
-        if !answer.referenced.is_empty() {
+        if !reply.referenced.is_empty() {
             let mut tree = self.names.tree();
-            answer.referenced.iter().for_each(|node| tree.forget(*node, 1));
+            reply.referenced.iter().for_each(|node| tree.forget(*node, 1));
             self.forgotten(&tree);
         }
     }
 
-    async fn changed(&self, node: u64, change: Change) -> Result<Answer, Errno> {
+    async fn changed(&self, node: u64, change: Change) -> Result<Reply, Errno> {
         match change {
             Change::Create { name, flags, mode } => self.create(node, &name, flags, mode).await,
             Change::Mknod { name, mode } => self.make_file(node, &name, mode).await,
@@ -226,7 +226,7 @@ impl Changes {
     }
 
     /// The attributes of a removed node.
-    pub(crate) fn removed_attributes(&self, node: u64) -> Option<Answer> {
+    pub(crate) fn removed_attributes(&self, node: u64) -> Option<Reply> {
         let removed = lock(&self.removed).get(&node).cloned()?;
         let entry = match removed {
             Removed::Local(file) => Arc::new(file.nameless_entry()),
@@ -270,13 +270,13 @@ impl Changes {
 #[derive(Debug)]
 struct Response {
     changes: Arc<Changes>,
-    answer: Option<Answer>,
+    reply: Option<Reply>,
 }
 
 impl Drop for Response {
     fn drop(&mut self) {
-        if let Some(answer) = self.answer.take() {
-            self.changes.undo(&answer);
+        if let Some(reply) = self.reply.take() {
+            self.changes.undo(&reply);
         }
     }
 }

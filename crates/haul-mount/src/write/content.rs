@@ -11,7 +11,7 @@ use super::changes::{Changes, spool_errno};
 use super::handles::Handle;
 use super::pending::Pending;
 use crate::errno::errno;
-use crate::fuse::{Answer, Opening, entry, written};
+use crate::fuse::{Opening, Reply, entry, written};
 use crate::read::Files;
 
 /// Flags of `fallocate(2)`.
@@ -42,7 +42,7 @@ impl Access {
 
 impl Changes {
     /// Opens a file.
-    pub(crate) async fn open(&self, node: u64, flags: u32) -> Result<Answer, Errno> {
+    pub(crate) async fn open(&self, node: u64, flags: u32) -> Result<Reply, Errno> {
         let access = Access::of(flags);
         let _paths = self.paths.read().await;
         let path = self.names.path(node)?;
@@ -52,10 +52,10 @@ impl Changes {
         let file = self.writable(node, &path).await?;
         let opening = self.open_local(node, &file, access)?;
         // The kernel may have the size of an earlier version, or of a listing.
-        Ok(Answer { outdated: Some(node), ..Answer::opening(opening) })
+        Ok(Reply { outdated: Some(node), ..Reply::opening(opening) })
     }
 
-    async fn open_remote(&self, node: u64, path: &RelPath) -> Result<Answer, Errno> {
+    async fn open_remote(&self, node: u64, path: &RelPath) -> Result<Reply, Errno> {
         let file = self.names.retried(|| self.files.open(path)).await;
         let file = file.map_err(|error| errno(&error))?;
         self.names.opened(path, file.size);
@@ -73,7 +73,7 @@ impl Changes {
         }
         let keep_cache = file.is_same && !is_mixed && !is_local;
         let opening = Opening { handle, keep_cache, direct: file.is_direct || is_mixed };
-        Ok(Answer { outdated: (!keep_cache).then_some(node), ..Answer::opening(opening) })
+        Ok(Reply { outdated: (!keep_cache).then_some(node), ..Reply::opening(opening) })
     }
 
     /// The file at a path, brought into the spool if necessary. It has one more writer, which the caller has to end.
@@ -113,16 +113,16 @@ impl Changes {
             }
         }
         let spooled = self.spool.create().map_err(|error| spool_errno(&error))?;
-        let times = self.names.storage.capabilities().kept_times;
+        let times = self.names.storage.capabilities().stored_times;
         let file = Pending::new(spooled, path.clone(), base, times);
         let file = file.map_err(|error| spool_errno(&error))?;
-        let there = self.overlay.add(path, &file);
-        if Arc::ptr_eq(&there, &file) {
+        let current = self.overlay.add(path, &file);
+        if Arc::ptr_eq(&current, &file) {
             self.handles.attach(node, &file);
         } else {
             file.discard();
         }
-        Ok(there)
+        Ok(current)
     }
 
     /// Opens a file of the spool, whose writer is counted already.
@@ -150,7 +150,7 @@ impl Changes {
         name: &[u8],
         flags: u32,
         mode: u32,
-    ) -> Result<Answer, Errno> {
+    ) -> Result<Reply, Errno> {
         let access = Access::of(flags);
         let _paths = self.paths.read().await;
         let file = self.created_file(parent, name, mode, access.is_exclusive).await?;
@@ -164,7 +164,7 @@ impl Changes {
         // It may have been truncated.
         let entry = file.entry().unwrap_or(entry);
         let attributes = self.names.attributes(node, &entry);
-        Ok(Answer::creating(&attributes, self.names.shown.ages.missing, opening))
+        Ok(Reply::creating(&attributes, self.names.shown.ages.missing, opening))
     }
 
     /// Creates a file without opening it.
@@ -173,7 +173,7 @@ impl Changes {
         parent: u64,
         name: &[u8],
         mode: u32,
-    ) -> Result<Answer, Errno> {
+    ) -> Result<Reply, Errno> {
         if FileType::from_raw_mode(mode) != FileType::RegularFile {
             return Err(Errno::PERM);
         }
@@ -185,7 +185,7 @@ impl Changes {
         settled?;
         let (node, found) = referred.ok_or(Errno::STALE)?;
         let attributes = self.names.attributes(node, &found);
-        Ok(Answer::referring(entry(&attributes, self.names.shown.ages.missing), node))
+        Ok(Reply::referring(entry(&attributes, self.names.shown.ages.missing), node))
     }
 
     /// A new file at a path, or the existing one. It has one more writer, which the caller has to end.
@@ -227,9 +227,9 @@ impl Changes {
     }
 
     /// Reads what needs no request; `None` if anything has to be fetched.
-    pub(crate) fn read_now(&self, handle: u64, range: Range) -> Option<Answer> {
+    pub(crate) fn read_now(&self, handle: u64, range: Range) -> Option<Reply> {
         let handle = self.handles.get(handle)?;
-        let answer = match (&handle.local, handle.remote) {
+        let reply = match (&handle.local, handle.remote) {
             (Some(file), _) => content(file.read(range)?),
             (None, Some(remote)) => {
                 if self.names.outgrows(self.files.ended(remote, range)) {
@@ -239,29 +239,29 @@ impl Changes {
             }
             (None, None) => return None,
         };
-        handle.count(&answer);
-        Some(answer)
+        handle.count(&reply);
+        Some(reply)
     }
 
     /// Reads a range.
-    pub(crate) async fn read(&self, handle: u64, range: Range) -> Answer {
+    pub(crate) async fn read(&self, handle: u64, range: Range) -> Reply {
         let Some(handle) = self.handles.get(handle) else { return Errno::BADF.into() };
-        let answer = match (&handle.local, handle.remote) {
+        let reply = match (&handle.local, handle.remote) {
             (Some(file), _) => self.read_local(file, range).await,
             (None, Some(remote)) => {
                 if self.names.outgrows(self.files.ended(remote, range)) {
                     self.files.follow(remote).await;
                 }
                 let read = self.files.read(remote, range).await;
-                read.map_or_else(|error| errno(&error).into(), Answer::from)
+                read.map_or_else(|error| errno(&error).into(), Reply::from)
             }
             (None, None) => Errno::BADF.into(),
         };
-        handle.count(&answer);
-        answer
+        handle.count(&reply);
+        reply
     }
 
-    async fn read_local(&self, file: &Pending, range: Range) -> Answer {
+    async fn read_local(&self, file: &Pending, range: Range) -> Reply {
         loop {
             if let Some(read) = file.read(range) {
                 return content(read);
@@ -273,7 +273,7 @@ impl Changes {
     }
 
     /// Writes to an open file: at its end if it is open for appending, except for pages of a mapping; else at `offset`.
-    pub(super) fn write(&self, (handle, is_page): (u64, bool), offset: u64, data: &[u8]) -> Answer {
+    pub(super) fn write(&self, (handle, is_page): (u64, bool), offset: u64, data: &[u8]) -> Reply {
         let Some(handle) = self.handles.get(handle) else { return Errno::BADF.into() };
         let Some(file) = handle.local.filter(|_| handle.is_writer) else {
             return Errno::BADF.into();
@@ -299,7 +299,7 @@ impl Changes {
     }
 
     /// Reserves or removes space of an open file.
-    pub(super) fn allocate(&self, handle: u64, range: Range, mode: u32) -> Result<Answer, Errno> {
+    pub(super) fn allocate(&self, handle: u64, range: Range, mode: u32) -> Result<Reply, Errno> {
         let handle = self.handles.get(handle).ok_or(Errno::BADF)?;
         let file = handle.local.filter(|_| handle.is_writer).ok_or(Errno::BADF)?;
         if !self.allows_size(range.end()) {
@@ -313,23 +313,23 @@ impl Changes {
         };
         done.map_err(|error| spool_errno(&error))?;
         self.filler.begin(&file);
-        Ok(Answer::done())
+        Ok(Reply::done())
     }
 
     /// A descriptor of an open file is closed: what was written is durable afterwards.
-    pub(super) async fn flush(&self, handle: u64) -> Result<Answer, Errno> {
-        let Some(handle) = self.handles.get(handle) else { return Ok(Answer::done()) };
+    pub(super) async fn flush(&self, handle: u64) -> Result<Reply, Errno> {
+        let Some(handle) = self.handles.get(handle) else { return Ok(Reply::done()) };
         let Some(file) = handle.local.filter(|_| handle.is_writer) else {
-            return Ok(Answer::done());
+            return Ok(Reply::done());
         };
         if file.is_uploaded() {
-            return Ok(Answer::done());
+            return Ok(Reply::done());
         }
         self.settle(&file, true).await?;
         if self.sync_close {
             self.uploader.wait(&file).await.map_err(|error| errno(&error))?;
         }
-        Ok(Answer::done())
+        Ok(Reply::done())
     }
 
     /// Makes a file durable. With `closed` it counts as complete from now on.
@@ -343,11 +343,11 @@ impl Changes {
     }
 
     /// Waits until what was written to an open file is uploaded.
-    pub(super) async fn fsync(&self, handle: u64) -> Result<Answer, Errno> {
+    pub(super) async fn fsync(&self, handle: u64) -> Result<Reply, Errno> {
         let Some(handle) = self.handles.get(handle) else { return Err(Errno::BADF) };
-        let Some(file) = handle.local else { return Ok(Answer::done()) };
+        let Some(file) = handle.local else { return Ok(Reply::done()) };
         if file.is_uploaded() || !file.is_live() {
-            return Ok(Answer::done());
+            return Ok(Reply::done());
         }
         // First into the spool: a failed upload must lose nothing.
         self.settle(&file, true).await?;
@@ -357,7 +357,7 @@ impl Changes {
             ErrorKind::NotFound | ErrorKind::AlreadyExists => Errno::IO,
             _ => errno(&error),
         })?;
-        Ok(Answer::done())
+        Ok(Reply::done())
     }
 
     /// Closes a file.
@@ -409,7 +409,7 @@ impl Changes {
 }
 
 /// The response to READ.
-fn content(read: std::io::Result<Vec<u8>>) -> Answer {
+fn content(read: std::io::Result<Vec<u8>>) -> Reply {
     match read {
         Ok(bytes) => Block::from(Bytes::from(bytes)).into(),
         Err(error) => spool_errno(&error).into(),

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::pending::Pending;
-use crate::fuse::{Answer, Body};
+use crate::fuse::{Body, Reply};
 use crate::lock::lock;
 
 /// The open files, by the numbers that the kernel has for them.
@@ -41,8 +41,8 @@ impl Handle {
     }
 
     /// Counts what was read.
-    pub(super) fn count(&self, answer: &Answer) {
-        if let Body::Data(block) = &answer.body {
+    pub(super) fn count(&self, reply: &Reply) {
+        if let Body::Data(block) = &reply.body {
             self.read.fetch_add(block.len() as u64, Ordering::Relaxed);
         }
     }

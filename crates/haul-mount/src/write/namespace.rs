@@ -13,7 +13,7 @@ use super::changes::{Changes, Removed, change_errno};
 use super::pending::Pending;
 use super::state::now;
 use crate::errno::errno;
-use crate::fuse::{Answer, entry};
+use crate::fuse::{Reply, entry};
 
 /// Permission bits that the umask of haul or of a server usually takes from a new directory. The kernel has already
 /// taken those of the program's umask.
@@ -29,7 +29,7 @@ impl Changes {
         parent: u64,
         name: &[u8],
         mode: u32,
-    ) -> Result<Answer, Errno> {
+    ) -> Result<Reply, Errno> {
         let _paths = self.paths.read().await;
         let path = self.free_path(parent, name)?;
         let storage = &self.names.storage;
@@ -53,7 +53,7 @@ impl Changes {
         parent: u64,
         name: &[u8],
         target: Vec<u8>,
-    ) -> Result<Answer, Errno> {
+    ) -> Result<Reply, Errno> {
         let _paths = self.paths.read().await;
         let path = self.free_path(parent, name)?;
         let link = LinkKind::Symbolic(target);
@@ -79,15 +79,15 @@ impl Changes {
         Ok(path)
     }
 
-    fn referring(&self, parent: u64, name: &[u8], made: &Entry) -> Result<Answer, Errno> {
+    fn referring(&self, parent: u64, name: &[u8], made: &Entry) -> Result<Reply, Errno> {
         let node = self.names.tree().refer(parent, name).ok_or(Errno::STALE)?;
         // The storage may report other attributes, so these are valid only for a short time.
         let valid = self.names.shown.ages.missing;
-        Ok(Answer::referring(entry(&self.names.attributes(node, made), valid), node))
+        Ok(Reply::referring(entry(&self.names.attributes(node, made), valid), node))
     }
 
     /// Removes a directory.
-    pub(super) async fn remove_directory(&self, parent: u64, name: &[u8]) -> Result<Answer, Errno> {
+    pub(super) async fn remove_directory(&self, parent: u64, name: &[u8]) -> Result<Reply, Errno> {
         let _paths = self.paths.read().await;
         let path = self.names.path_below(parent, name)?;
         if !self.overlay.below(&path).is_empty() {
@@ -103,11 +103,11 @@ impl Changes {
         self.names.forget_removed(&path);
         let node = self.names.tree().remove(parent, name);
         self.remember(node, Removed::Remote(found));
-        Ok(Answer::done())
+        Ok(Reply::done())
     }
 
     /// Removes a file or a link.
-    pub(super) async fn unlink(&self, parent: u64, name: &[u8]) -> Result<Answer, Errno> {
+    pub(super) async fn unlink(&self, parent: u64, name: &[u8]) -> Result<Reply, Errno> {
         let _paths = self.paths.read().await;
         let path = self.names.path_below(parent, name)?;
         let removed = match self.held(&path).await {
@@ -131,15 +131,15 @@ impl Changes {
         self.names.forget_removed(&path);
         let node = self.names.tree().remove(parent, name);
         self.remember(node, removed);
-        Ok(Answer::done())
+        Ok(Reply::done())
     }
 
     /// The file of the spool at a path, once it is not being uploaded; `None` if there is none then.
     pub(super) async fn held(&self, path: &RelPath) -> Option<(Arc<Pending>, Gate)> {
         let file = self.overlay.get(path)?;
         let gate = hold(&file).await;
-        let is_there = self.overlay.get(path).is_some_and(|there| Arc::ptr_eq(&there, &file));
-        is_there.then_some((file, gate))
+        let is_current = self.overlay.get(path).is_some_and(|current| Arc::ptr_eq(&current, &file));
+        is_current.then_some((file, gate))
     }
 
     /// Removes the version of a file that is on the server, if there is one.

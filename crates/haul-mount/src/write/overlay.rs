@@ -54,7 +54,7 @@ impl Overlay {
     /// Removes a file from its path, unless another one is at that path.
     pub(super) fn take(&self, path: &RelPath, file: &Arc<Pending>) {
         let mut files = lock(&self.files);
-        if files.get(path.as_bytes()).is_some_and(|there| Arc::ptr_eq(there, file)) {
+        if files.get(path.as_bytes()).is_some_and(|current| Arc::ptr_eq(current, file)) {
             files.remove(path.as_bytes());
         }
     }
@@ -75,9 +75,9 @@ impl Overlay {
         }
         let Some(from) = state.path.clone() else { return false };
         let mut files = lock(&self.files);
-        let is_file = |there: &Arc<Pending>| Arc::ptr_eq(there, file);
-        let is_over = |there| over.is_some_and(|over| Arc::ptr_eq(there, over));
-        if files.get(to.as_bytes()).is_some_and(|there| !is_file(there) && !is_over(there)) {
+        let is_file = |current: &Arc<Pending>| Arc::ptr_eq(current, file);
+        let is_over = |current| over.is_some_and(|over| Arc::ptr_eq(current, over));
+        if files.get(to.as_bytes()).is_some_and(|current| !is_file(current) && !is_over(current)) {
             return false;
         }
         if files.get(from.as_bytes()).is_some_and(is_file) {
@@ -96,7 +96,7 @@ impl Overlay {
 
 #[cfg(test)]
 mod tests {
-    use haul_storage::KeptTimes;
+    use haul_storage::StoredTimes;
 
     use super::super::spool::Spool;
     use super::*;
@@ -108,7 +108,7 @@ mod tests {
         let overlay = Overlay::default();
         let path = |text| RelPath::parse(text).unwrap();
         for name in ["a/b", "a/c/d", "a-b", "ab", "e"] {
-            let file = Pending::new(spool.create().unwrap(), path(name), None, KeptTimes::ALL);
+            let file = Pending::new(spool.create().unwrap(), path(name), None, StoredTimes::ALL);
             let file = file.unwrap();
             overlay.add(&path(name), &file);
         }
@@ -135,7 +135,7 @@ mod tests {
         let overlay = Overlay::default();
         let [one, two, three] = ["one", "two", "three"].map(|name| RelPath::parse(name).unwrap());
         let file = |path: &RelPath| {
-            let file = Pending::new(spool.create().unwrap(), path.clone(), None, KeptTimes::ALL);
+            let file = Pending::new(spool.create().unwrap(), path.clone(), None, StoredTimes::ALL);
             overlay.add(path, &file.unwrap())
         };
         let (first, second) = (file(&one), file(&two));

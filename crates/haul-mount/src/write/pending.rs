@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use haul_storage::{
-    Entry, EntryKind, Error, Identity, KeptTimes, Metadata, Range, RelPath, Result,
+    Entry, EntryKind, Error, Identity, Metadata, Range, RelPath, Result, StoredTimes,
 };
 use tokio::sync::Notify;
 
@@ -22,7 +22,7 @@ pub(crate) struct Pending {
     file: SpoolFile,
     state: Mutex<State>,
     /// How the storage will show its time.
-    times: KeptTimes,
+    times: StoredTimes,
     /// Held while it is uploaded, renamed or removed.
     pub(super) gate: Arc<tokio::sync::Mutex<()>>,
     /// Held while its record is stored.
@@ -48,7 +48,7 @@ impl Pending {
         file: SpoolFile,
         path: RelPath,
         base: Option<&Entry>,
-        times: KeptTimes,
+        times: StoredTimes,
     ) -> std::io::Result<Arc<Self>> {
         let size = base.and_then(Entry::known_size).unwrap_or(0);
         // The next process finds the size here.
@@ -64,7 +64,7 @@ impl Pending {
         file: SpoolFile,
         path: RelPath,
         record: &Record,
-        times: KeptTimes,
+        times: StoredTimes,
     ) -> std::io::Result<Arc<Self>> {
         let size = file.size()?;
         let found = Self::with(file, times, State::recovered(path, size, record));
@@ -72,7 +72,7 @@ impl Pending {
         Ok(found)
     }
 
-    fn with(file: SpoolFile, times: KeptTimes, state: State) -> Arc<Self> {
+    fn with(file: SpoolFile, times: StoredTimes, state: State) -> Arc<Self> {
         Arc::new(Self {
             file,
             state: Mutex::new(state),
@@ -105,7 +105,7 @@ impl Pending {
 
     fn entry_at(&self, path: RelPath, state: &State) -> Entry {
         let mut entry = Entry::new(path, EntryKind::File, state.size);
-        (entry.mode, entry.modified) = (state.mode, Some(self.times.kept(state.modified)));
+        (entry.mode, entry.modified) = (state.mode, Some(self.times.stored(state.modified)));
         entry
     }
 
@@ -404,7 +404,8 @@ mod tests {
         fn pending(&self, base: Option<u64>) -> Arc<Pending> {
             let path = RelPath::parse("a/b").unwrap();
             let base = base.map(|size| Entry::new(path.clone(), EntryKind::File, size));
-            Pending::new(self.spool.create().unwrap(), path, base.as_ref(), KeptTimes::ALL).unwrap()
+            Pending::new(self.spool.create().unwrap(), path, base.as_ref(), StoredTimes::ALL)
+                .unwrap()
         }
 
         /// What the next process finds.
@@ -414,7 +415,7 @@ mod tests {
             let spool = Arc::new(Spool::open(self.directory.path(), "x").unwrap());
             let (file, record) = spool.recover().unwrap().pop().unwrap();
             let path = record.rel_path().unwrap();
-            let found = Pending::recovered(file, path, &record, KeptTimes::ALL).unwrap();
+            let found = Pending::recovered(file, path, &record, StoredTimes::ALL).unwrap();
             (Self { directory: self.directory, spool }, found)
         }
     }
@@ -481,7 +482,7 @@ mod tests {
             let (file, record) = world.spool.recover().unwrap().pop().unwrap();
             assert!(!record.closed);
             let path = record.rel_path().unwrap();
-            pending = Pending::recovered(file, path, &record, KeptTimes::ALL).unwrap();
+            pending = Pending::recovered(file, path, &record, StoredTimes::ALL).unwrap();
             assert!(pending.state().handles.was_left_open);
             pending.settle(&world.spool, &RelPath::root(), true).await.unwrap();
         }

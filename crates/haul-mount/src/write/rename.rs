@@ -13,7 +13,7 @@ use super::namespace::{Gate, hold};
 use super::pending::Pending;
 use super::state::{below, now};
 use crate::errno::errno;
-use crate::fuse::Answer;
+use crate::fuse::Reply;
 
 /// Flag of `renameat2(2)`.
 const NO_REPLACE: u32 = 1;
@@ -39,7 +39,7 @@ impl Changes {
         (parent, name): (u64, &[u8]),
         (new_parent, new_name): (u64, &[u8]),
         flags: u32,
-    ) -> Result<Answer, Errno> {
+    ) -> Result<Reply, Errno> {
         if flags & !NO_REPLACE != 0 || is_part_name(new_name) {
             return Err(Errno::INVAL);
         }
@@ -47,7 +47,7 @@ impl Changes {
         let from = self.names.path_below(parent, name)?;
         let to = self.names.path_below(new_parent, new_name)?;
         if from == to {
-            return Ok(Answer::done());
+            return Ok(Reply::done());
         }
         if !self.overlay.below(&to).is_empty() {
             // The server does not know these yet.
@@ -79,7 +79,7 @@ impl Changes {
         // Their uploads were stopped.
         let closed = files.iter().filter(|file| file.state().handles.writers == 0);
         closed.for_each(|file| self.uploader.queue(file));
-        Ok(Answer::done())
+        Ok(Reply::done())
     }
 
     /// Finds what a rename moves, and waits until none of it is being uploaded.
@@ -110,8 +110,8 @@ impl Changes {
         if moved.target.is_some() {
             return Ok(true);
         }
-        let there = self.names.requested(&moved.to).await.map_err(|error| errno(&error))?;
-        Ok(there.entry.is_some())
+        let found = self.names.requested(&moved.to).await.map_err(|error| errno(&error))?;
+        Ok(found.entry.is_some())
     }
 
     /// Renames a file that is only in the spool. Its upload replaces what is at the new path now.
@@ -152,8 +152,8 @@ impl Changes {
         if cached.is_some_and(|known| known.entry.is_none()) {
             return Ok(None);
         }
-        let there = self.names.requested(&moved.to).await?;
-        Ok(there.entry.map(|entry| entry.identity()))
+        let found = self.names.requested(&moved.to).await?;
+        Ok(found.entry.map(|entry| entry.identity()))
     }
 
     /// Moves a file of the spool to the path that it has on the server by now. If that cannot be recorded, the next
@@ -232,7 +232,7 @@ impl Changes {
         match storage.find(to).await? {
             None => return storage.rename(from, to).await,
             // It is removed only if it is empty.
-            Some(there) if there.is_dir() => {
+            Some(found) if found.is_dir() => {
                 storage.remove(to).await?;
                 return storage.rename(from, to).await;
             }

@@ -368,12 +368,12 @@ impl Sender {
             return Ok(false);
         }
         let can = self.storage.capabilities();
-        let kept = snapshot.metadata.modified.map(|time| can.kept_times.kept(time));
-        if can.times && snapshot.may_exist && existing.modified == kept {
+        let stored_time = snapshot.metadata.modified.map(|time| can.stored_times.stored(time));
+        if can.times && snapshot.may_exist && existing.modified == stored_time {
             return Ok(true);
         }
         if snapshot.size > MOST_COMPARED {
-            return Ok(can.times && existing.modified == kept);
+            return Ok(can.times && existing.modified == stored_time);
         }
         match self.stored_content(&snapshot.path, snapshot.size).await? {
             Some(stored) => Ok(stored == content(file, Range::new(0, snapshot.size))?),

@@ -19,9 +19,9 @@ impl Sent {
         if !existing.is_file() || existing.size != self.size {
             return Some(false);
         }
-        let kept = self.modified.map(|time| can.kept_times.kept(time));
-        if can.times && kept.is_some() {
-            return Some(existing.modified == kept);
+        let stored_time = self.modified.map(|time| can.stored_times.stored(time));
+        if can.times && stored_time.is_some() {
+            return Some(existing.modified == stored_time);
         }
         // Without a digest, it counts as another one.
         self.digest.is_none().then_some(false)

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{Changes, Overlay, PendingFile, Spool, Warning, Warnings, WriteOptions, pending_files};
 use crate::attributes::Ages;
-use crate::fuse::{Answer, Body, Change, NewAttributes, NewTime, ROOT};
+use crate::fuse::{Body, Change, NewAttributes, NewTime, ROOT, Reply};
 use crate::lock::lock;
 use crate::names::{Names, Shown};
 use crate::read::{Context, Files, ReadOptions};
@@ -69,17 +69,17 @@ impl World {
         Self { names, changes, warnings, spools }
     }
 
-    async fn change(&self, node: u64, change: Change) -> Answer {
-        match self.changes.answer_now(&change) {
-            Some(answer) => answer,
-            None => Arc::clone(&self.changes).answer(node, change).await,
+    async fn change(&self, node: u64, change: Change) -> Reply {
+        match self.changes.handle_now(&change) {
+            Some(reply) => reply,
+            None => Arc::clone(&self.changes).handle(node, change).await,
         }
     }
 
     async fn create(&self, name: &str) -> u64 {
         let name = name.as_bytes().to_vec();
-        let answer = self.change(ROOT, Change::Create { name, flags: CREATE, mode: 0o644 }).await;
-        answer.file().unwrap()
+        let reply = self.change(ROOT, Change::Create { name, flags: CREATE, mode: 0o644 }).await;
+        reply.file().unwrap()
     }
 
     /// Opens an existing file in the root for writing.
@@ -108,11 +108,11 @@ impl World {
 
     async fn read(&self, handle: u64, start: u64, length: u64) -> Vec<u8> {
         let range = Range::new(start, length);
-        let answer = match self.changes.read_now(handle, range) {
-            Some(answer) => answer,
+        let reply = match self.changes.read_now(handle, range) {
+            Some(reply) => reply,
             None => self.changes.read(handle, range).await,
         };
-        match answer.body {
+        match reply.body {
             Body::Data(block) => block.into_bytes().to_vec(),
             other => panic!("{other:?}"),
         }
@@ -133,14 +133,14 @@ impl World {
     }
 }
 
-fn done(answer: &Answer) {
-    assert!(matches!(answer.body, Body::Bytes(_)), "{answer:?}");
+fn done(reply: &Reply) {
+    assert!(matches!(reply.body, Body::Bytes(_)), "{reply:?}");
 }
 
-fn failed(answer: &Answer) -> Errno {
-    match answer.body {
+fn failed(reply: &Reply) -> Errno {
+    match reply.body {
         Body::Error(number) => number,
-        _ => panic!("{answer:?}"),
+        _ => panic!("{reply:?}"),
     }
 }
 
@@ -364,17 +364,17 @@ async fn a_file_whose_creation_was_interrupted_is_closed() {
     let world = World::new(&storage);
     let name = b"new".to_vec();
     let create = Change::Create { name, flags: CREATE, mode: 0o600 };
-    let mut answer = Box::pin(Arc::clone(&world.changes).answer(ROOT, create));
+    let mut reply = Box::pin(Arc::clone(&world.changes).handle(ROOT, create));
     tokio::select! {
         biased;
-        answer = &mut answer => panic!("{answer:?}"),
+        reply = &mut reply => panic!("{reply:?}"),
         () = std::future::ready(()) => {}
     }
     // The creation runs to its end, and its response is sent.
     while world.names.local_entries(&RelPath::root()).is_empty() {
         tokio::task::yield_now().await;
     }
-    drop(answer);
+    drop(reply);
     world.uploaded().await;
     assert_eq!(storage.paths(), ["new"]);
 }
@@ -388,10 +388,10 @@ async fn pages_that_the_kernel_has_of_a_file_are_not_used_after_it_was_written()
     let world = World::new(&storage);
     let node = world.names.tree().refer(ROOT, b"file").unwrap();
     let open = async |flags: u32| {
-        let answer = world.changes.open(node, flags).await.unwrap();
-        let Body::Bytes(body) = &answer.body else { panic!("{answer:?}") };
+        let reply = world.changes.open(node, flags).await.unwrap();
+        let Body::Bytes(body) = &reply.body else { panic!("{reply:?}") };
         let flags = u32::from_ne_bytes(body[8..12].try_into().unwrap());
-        (answer.file().unwrap(), answer.outdated == Some(node), flags)
+        (reply.file().unwrap(), reply.outdated == Some(node), flags)
     };
     let (first, is_outdated, flags) = open(0).await;
     assert_eq!((is_outdated, flags), (true, 0));

@@ -75,7 +75,7 @@ pub trait SharedLane: Debug + Send + Sync + 'static {
     fn rtt(&self) -> Option<Duration>;
 
     /// The current RTT of packets, if some were sent recently.
-    fn at_present(&self) -> Option<Duration>;
+    fn current_rtt(&self) -> Option<Duration>;
 }
 
 /// Removes lanes beyond `most` on which nothing is outstanding, the newest first, and returns them.
@@ -251,7 +251,7 @@ where
         self.tend();
         self.with(|_, open, supply| {
             let rtt = open.iter().filter_map(|lane| lane.rtt()).min();
-            supply.status(open.len(), rtt, open.iter().filter_map(|lane| lane.at_present()))
+            supply.status(open.len(), rtt, open.iter().filter_map(|lane| lane.current_rtt()))
         })
     }
 

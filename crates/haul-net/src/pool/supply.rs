@@ -105,7 +105,7 @@ impl Supply {
     }
 
     /// Whether a task waits.
-    pub const fn is_waited_for(&self) -> bool {
+    pub const fn has_waiting_tasks(&self) -> bool {
         !self.waiting.is_empty()
     }
 
@@ -128,7 +128,7 @@ impl Supply {
     /// need `missing` lanes beyond those that are open, opening or within the target.
     pub fn to_open(&mut self, now: Instant, open: usize, missing: usize) -> usize {
         let count = open + self.opening;
-        let first = usize::from(count == 0 && self.is_waited_for());
+        let first = usize::from(count == 0 && self.has_waiting_tasks());
         let is_paused = self.paused_until.is_some_and(|until| now < until);
         // Further lanes are of use only with a first one. If none is open after a refusal, those that are opening
         // have to end first: otherwise there would always be one, and waiting tasks would never get the error.
@@ -174,7 +174,7 @@ impl Supply {
     }
 
     /// Records that the server accepted a lane, which ends a series of refusals.
-    pub fn on_taken_in(&mut self) {
+    pub fn on_admitted(&mut self) {
         self.refused_in_a_row = 0;
     }
 
@@ -183,13 +183,13 @@ impl Supply {
         self.refused += lanes;
     }
 
-    /// The state of the link with `open` lanes; `rtt` is the shortest RTT seen, `at_present` the current RTTs of the
+    /// The state of the link with `open` lanes; `rtt` is the shortest RTT seen, `current_rtts` the current RTTs of the
     /// lanes.
     pub fn status(
         &self,
         open: usize,
         rtt: Option<Duration>,
-        at_present: impl IntoIterator<Item = Duration>,
+        current_rtts: impl IntoIterator<Item = Duration>,
     ) -> LinkStatus {
         LinkStatus {
             open,
@@ -197,7 +197,7 @@ impl Supply {
             refused: self.refused,
             rtt,
             connect: self.connect,
-            queueing: crate::queueing(at_present, rtt),
+            queueing: crate::queueing(current_rtts, rtt),
             path: None,
         }
     }

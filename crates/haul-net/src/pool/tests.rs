@@ -42,7 +42,7 @@ impl SharedLane for TestLane {
         Some(ms(10))
     }
 
-    fn at_present(&self) -> Option<Duration> {
+    fn current_rtt(&self) -> Option<Duration> {
         None
     }
 }
@@ -88,7 +88,7 @@ impl Connect for Opener {
     }
 
     fn start(&mut self, number: usize, supply: &mut Supply, _: &Arc<Notify>) -> Arc<TestLane> {
-        supply.on_taken_in();
+        supply.on_admitted();
         Arc::new(TestLane { number, ..TestLane::default() })
     }
 
@@ -415,7 +415,7 @@ async fn a_blocked_queue_does_not_delay_the_others() {
     pool.with(|_, _, supply| assert_eq!(supply.waiting(), [0]));
     never.abort();
     assert!(never.await.is_err());
-    pool.with(|_, _, supply| assert!(!supply.is_waited_for()));
+    pool.with(|_, _, supply| assert!(!supply.has_waiting_tasks()));
 }
 
 /// An event of a supply.
@@ -470,11 +470,11 @@ proptest! {
                 Event::WaitOver if !waiting.is_empty() => {
                     supply.on_wait_over(waiting.remove(waiting.len() / 2).0);
                 }
-                Event::Opens(is_taken_in) if opening > 0 => {
+                Event::Opens(is_admitted) if opening > 0 => {
                     open += 1;
                     supply.on_open(ms(1));
-                    if is_taken_in {
-                        supply.on_taken_in();
+                    if is_admitted {
+                        supply.on_admitted();
                         prop_assert!(!supply.is_refused());
                     }
                 }

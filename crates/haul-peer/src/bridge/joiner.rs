@@ -376,7 +376,7 @@ impl Client {
         };
         self.join(&mut signalling, announcements).await?;
         let mut number = 0_u32;
-        let mut heard = Instant::now();
+        let mut last_received = Instant::now();
         let mut keepalive = interval(KEEPALIVE);
         keepalive.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -388,7 +388,7 @@ impl Client {
                 let connect = Connect { connections, reverse, crossings, candidates };
                 let request = to_bridge::Body::Connect(connect);
                 // Connections that cannot be announced now are announced on the next signalling connection.
-                signalling.tell(number, request).await?;
+                signalling.send(number, request).await?;
                 self.sent(number, count);
             }
             tokio::select! {
@@ -398,7 +398,7 @@ impl Client {
                     self.unsent.push_back(first);
                 }
                 message = signalling.channel.next::<FromBridge>() => {
-                    heard = Instant::now();
+                    last_received = Instant::now();
                     let Some(message) = message? else {
                         return Err(lost(&io::ErrorKind::UnexpectedEof.into()));
                     };
@@ -413,7 +413,7 @@ impl Client {
                     }
                 }
                 _ = keepalive.tick() => {
-                    if heard.elapsed() > SILENCE {
+                    if last_received.elapsed() > SILENCE {
                         return Err(lost(&io::ErrorKind::TimedOut.into()));
                     }
                     signalling.ping().await?;
@@ -444,7 +444,7 @@ impl Client {
                 reverse: batch.reverse.clone(),
                 crossings: batch.crossings.clone(),
             };
-            let response = signalling.ask(to_bridge::Body::Join(request)).await;
+            let response = signalling.request(to_bridge::Body::Join(request)).await;
             match response.map_err(|error| error.at(&self.bridge))? {
                 from_bridge::Body::Joined(joined) => {
                     self.joined(&joined, signalling.at);

@@ -59,7 +59,7 @@ impl Listener {
 
     /// Begins to wait for the connection with the number `id`.
     pub(super) fn expect(&self, id: ConnectionId) -> Awaited<TcpStream> {
-        self.expected.expect(preamble::answer(&id))
+        self.expected.expect(preamble::number_hash(&id))
     }
 
     /// Addresses of this machine at which a peer at one of `targets` may reach it: those from which this machine would
@@ -144,9 +144,9 @@ mod tests {
             stream.write_all(bytes).await.unwrap();
             stream
         };
-        let hash = preamble::answer(&[1; 32]);
+        let hash = preamble::number_hash(&[1; 32]);
         let others = [
-            preamble::encode_reverse(&preamble::answer(&[2; 32])),
+            preamble::encode_reverse(&preamble::number_hash(&[2; 32])),
             preamble::encode_reverse(&[1; 32]),
             preamble::encode(&hash),
             [b'G'; LEN],

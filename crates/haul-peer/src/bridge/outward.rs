@@ -144,7 +144,7 @@ async fn dial_back(candidate: SocketAddr, id: &ConnectionId) -> Result<TcpStream
     let connecting = async {
         let mut stream = TcpStream::connect(candidate).await?;
         lane::set(&stream)?;
-        stream.write_all(&preamble::encode_reverse(&preamble::answer(id))).await?;
+        stream.write_all(&preamble::encode_reverse(&preamble::number_hash(id))).await?;
         Ok::<_, std::io::Error>(stream)
     };
     connecting.await.map_err(|error| lost(&error))
@@ -222,7 +222,7 @@ mod tests {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut received = [0; LEN];
         stream.read_exact(&mut received).await.unwrap();
-        assert_eq!(preamble::decode_reverse(&received), Some(preamble::answer(&[1; 32])));
+        assert_eq!(preamble::decode_reverse(&received), Some(preamble::number_hash(&[1; 32])));
         let from = spawn_blocking(move || taken.recv().unwrap()).await.unwrap();
         assert_eq!(from, at);
         // From a bridge elsewhere, services of this machine are out of reach.

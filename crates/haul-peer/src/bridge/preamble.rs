@@ -48,7 +48,7 @@ pub fn decode(bytes: &[u8; LEN]) -> Option<ConnectionId> {
 
 /// The hash by which a sharer shows a client that it knows the number of a connection. The client or the bridge chooses
 /// that number and the address to which the sharer connects: a hash cannot be a command for a service at that address.
-pub fn answer(id: &ConnectionId) -> [u8; 32] {
+pub fn number_hash(id: &ConnectionId) -> [u8; 32] {
     let mut context = digest::Context::new(&digest::SHA256);
     context.update(HASH_PREFIX);
     context.update(id);
@@ -57,7 +57,7 @@ pub fn answer(id: &ConnectionId) -> [u8; 32] {
     hash
 }
 
-/// The preamble of a connection from a sharer to a client, with the hash of its number ([`answer`]).
+/// The preamble of a connection from a sharer to a client, with the hash of its number ([`number_hash`]).
 pub fn encode_reverse(hash: &[u8; 32]) -> [u8; LEN] {
     behind(REVERSE, hash)
 }
@@ -99,7 +99,7 @@ mod tests {
     /// Computed with Python's `hashlib`. A change of this value is a change of the protocol.
     #[test]
     fn the_hash_of_a_number_is_the_documented_one() {
-        let hash = answer(&std::array::from_fn(|at| at as u8));
+        let hash = number_hash(&std::array::from_fn(|at| at as u8));
         let text: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(text, "948d2f02d410896724993bd0ed059cc675d49e97a025869cca0840dedfd4474b");
     }

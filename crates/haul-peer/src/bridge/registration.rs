@@ -133,8 +133,9 @@ impl RegistrationBuilder {
 
     /// Connects to clients that cannot reach this machine: to the addresses at which they listen, and by simultaneous
     /// open. They learn this machine's address, and choose the addresses to which it connects. So it connects only
-    /// while `is_wanted`, which may block, returns true ([`Acceptor::admits`](crate::server::Acceptor::admits)). Off
-    /// by default.
+    /// while `is_wanted`, which may block, returns true ([`Acceptor::has_valid_ticket_or_session`]). Off by default.
+    ///
+    /// [`Acceptor::has_valid_ticket_or_session`]: crate::server::Acceptor::has_valid_ticket_or_session
     #[must_use]
     pub fn dial_back(mut self, is_wanted: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         self.dials_back = Some(Arc::new(is_wanted));
@@ -227,7 +228,7 @@ impl Sharer {
     async fn register(&self) -> Result<Signalling> {
         let mut signalling = Box::pin(Signalling::open(&self.bridge)).await?;
         let request = self.request(&signalling)?;
-        match signalling.ask(request).await.map_err(|error| error.at(&self.bridge))? {
+        match signalling.request(request).await.map_err(|error| error.at(&self.bridge))? {
             from_bridge::Body::Registered(registered) => {
                 let observed = clipped(&registered.observed);
                 let mut last = lock(&self.observed);
@@ -265,7 +266,7 @@ impl Sharer {
     async fn serve(&self, mut signalling: Signalling) -> Error {
         let mut registered = epoch(SystemTime::now());
         let mut wanted = VecDeque::new();
-        let mut heard = Instant::now();
+        let mut last_received = Instant::now();
         let mut keepalive = interval(KEEPALIVE);
         // After a suspension, one ping is enough.
         keepalive.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -273,10 +274,10 @@ impl Sharer {
             tokio::select! {
                 () = self.open_next(&mut wanted), if !wanted.is_empty() => {
                     // Messages that the bridge has sent meanwhile are not yet read.
-                    heard = Instant::now();
+                    last_received = Instant::now();
                 }
                 message = signalling.channel.next::<FromBridge>(), if wanted.is_empty() => {
-                    heard = Instant::now();
+                    last_received = Instant::now();
                     let body = match message {
                         Ok(Some(message)) => message.body,
                         Ok(None) => return lost(&io::ErrorKind::UnexpectedEof.into()),
@@ -299,14 +300,14 @@ impl Sharer {
                     }
                 }
                 _ = keepalive.tick() => {
-                    if heard.elapsed() > SILENCE {
+                    if last_received.elapsed() > SILENCE {
                         return lost(&io::ErrorKind::TimedOut.into());
                     }
                     let today = epoch(SystemTime::now());
                     let sent = match today == registered {
                         true => signalling.ping().await,
                         false => match self.request(&signalling) {
-                            Ok(request) => signalling.tell(0, request).await,
+                            Ok(request) => signalling.send(0, request).await,
                             Err(error) => Err(error),
                         },
                     };

@@ -64,7 +64,7 @@ impl Signalling {
     }
 
     /// Sends a request, and waits for its response.
-    pub(super) async fn ask(&mut self, body: to_bridge::Body) -> Result<from_bridge::Body> {
+    pub(super) async fn request(&mut self, body: to_bridge::Body) -> Result<from_bridge::Body> {
         self.channel.send(&ToBridge { id: 0, body: Some(body) }).await?;
         let response = timeout(PATIENCE, async {
             loop {
@@ -80,13 +80,13 @@ impl Signalling {
     }
 
     /// Sends a request without waiting for its response.
-    pub(super) async fn tell(&mut self, id: u32, body: to_bridge::Body) -> Result<()> {
+    pub(super) async fn send(&mut self, id: u32, body: to_bridge::Body) -> Result<()> {
         self.channel.send(&ToBridge { id, body: Some(body) }).await
     }
 
     /// Sends a Ping.
     pub(super) async fn ping(&mut self) -> Result<()> {
-        self.tell(0, to_bridge::Body::Ping(Empty {})).await
+        self.send(0, to_bridge::Body::Ping(Empty {})).await
     }
 }
 

@@ -101,8 +101,8 @@ impl Sent {
             .map(|SentReading { list, open, read }| {
                 let range = haul_storage::Range::new(0, AHEAD);
                 let reading = Some(Reading::new(Arc::clone(lane), read, range));
-                let (lane, is_answered) = (Arc::clone(lane), false);
-                (list, Opening { lane, responses: open, reading, is_answered })
+                let (lane, is_taken) = (Arc::clone(lane), false);
+                (list, Opening { lane, responses: open, reading, is_taken })
             })
             .unzip();
         let since = Instant::now();
@@ -136,7 +136,7 @@ pub(super) struct Opening {
     pub(super) responses: Responses,
     pub(super) reading: Option<Reading>,
     /// Whether the caller has taken the response.
-    pub(super) is_answered: bool,
+    pub(super) is_taken: bool,
 }
 
 /// If the file is not taken, the open is cancelled: the server then closes the file, even if it has responded already.
@@ -144,7 +144,7 @@ impl Drop for Opening {
     fn drop(&mut self) {
         let (session, id) = (&self.lane.session, self.responses.id);
         session.forget(id);
-        if !self.is_answered {
+        if !self.is_taken {
             let cancel = messages::Cancel { id, once: true };
             session.notice(to_server::Body::Cancel(cancel));
             if !self.lane.is_ended() {

@@ -89,9 +89,9 @@ impl PeerHost {
         let to_client::Body::Opened(opened) = open.responses.message().await.ok()? else {
             return None;
         };
-        open.is_answered = true;
+        open.is_taken = true;
         let session = Arc::clone(&open.lane.session);
-        session.answered(OPEN, false);
+        session.confirm(OPEN, false);
         Some((Handle::new(self, &session, opened.handle), opened, open.reading.take()))
     }
 }
@@ -244,7 +244,7 @@ mod tests {
         assert!(world.host.early_stat(&world.path).await.is_some());
         let remove = messages::PathOf { path: Bytes::from_static(b"file") };
         let remove = to_server::Body::Remove(remove);
-        let removing = world.host.ask_on(Arc::clone(&world.lane), remove);
+        let removing = world.host.request_on(Arc::clone(&world.lane), remove);
         timeout(Duration::from_millis(1), removing).await.unwrap_err();
         assert!(world.host.early_stat(&world.path).await.is_none());
         assert!(closes_file(&mut world));

@@ -72,11 +72,11 @@ impl SharedLane for Lane {
     }
 
     fn rtt(&self) -> Option<Duration> {
-        let measured = self.gauge.as_ref().and_then(RttGauge::round_trips);
+        let measured = self.gauge.as_ref().and_then(RttGauge::sample);
         Some(measured.map_or(self.rtt, |sample| sample.shortest.min(self.rtt)))
     }
 
-    fn at_present(&self) -> Option<Duration> {
-        self.gauge.as_ref()?.round_trips()?.at_present(RECENT)
+    fn current_rtt(&self) -> Option<Duration> {
+        self.gauge.as_ref()?.sample()?.current_rtt(RECENT)
     }
 }

@@ -146,14 +146,14 @@ impl PeerHost {
     }
 
     /// Sends a request, and waits for its only response.
-    async fn ask(&self, body: to_server::Body) -> Result<to_client::Body> {
+    async fn request(&self, body: to_server::Body) -> Result<to_client::Body> {
         let lane = self.lane().await?;
-        self.ask_on(lane, body).await
+        self.request_on(lane, body).await
     }
 
     /// Sends a request on a lane, and waits for its only response. If the lane is lost and the request is to be
     /// executed once, sends it again on another lane of the session.
-    async fn ask_on(&self, lane: Arc<Lane>, body: to_server::Body) -> Result<to_client::Body> {
+    async fn request_on(&self, lane: Arc<Lane>, body: to_server::Body) -> Result<to_client::Body> {
         if body.is_change() {
             self.forget_early().await;
         }
@@ -181,7 +181,7 @@ impl PeerHost {
 
     /// Sends a request whose response is `Done`.
     async fn execute(&self, body: to_server::Body) -> Result<()> {
-        done(&self.ask(body).await?)
+        done(&self.request(body).await?)
     }
 }
 
@@ -233,7 +233,7 @@ mod tests {
         let World { host, session, lane, mut sent, .. } = World::new().await;
         host.forget_early().await;
         let path = messages::PathOf { path: Bytes::from_static(b"file") };
-        let mut request = Box::pin(host.ask_on(lane, to_server::Body::Metadata(path)));
+        let mut request = Box::pin(host.request_on(lane, to_server::Body::Metadata(path)));
         timeout(Duration::from_millis(20), &mut request).await.unwrap_err();
         let is_bye =
             |request: &messages::ToServer| matches!(request.body, Some(to_server::Body::Bye(_)));

@@ -49,9 +49,9 @@ impl PeerHost {
     ) -> Result<(to_client::Body, Option<Reading>)> {
         let session = Arc::clone(&lane.session);
         let request = messages::ToServer { id: session.number(), body: Some(body), again: false };
-        let (is_answered, reading) = (false, None);
+        let (has_response, reading) = (false, None);
         let mut pending =
-            Pending { host: self, session: &session, request, is_answered, ahead, reading };
+            Pending { host: self, session: &session, request, has_response, ahead, reading };
         let mut lane = lane;
         for _ in 0..ATTEMPTS {
             if let Some(outcome) = pending.attempt(lane).await {
@@ -85,7 +85,7 @@ struct Pending<'a> {
     session: &'a Arc<Session>,
     /// Its `again` is set once it may have been sent.
     request: messages::ToServer,
-    is_answered: bool,
+    has_response: bool,
     /// Bytes to be read of the file that is opened.
     ahead: u64,
     reading: Option<Reading>,
@@ -119,8 +119,8 @@ impl Pending<'_> {
             Ok(Received::Piece(..)) => Err(unexpected()),
             Err(error) => return Some(Err(error)),
         };
-        self.is_answered = true;
-        self.session.answered(id, !is_first);
+        self.has_response = true;
+        self.session.confirm(id, !is_first);
         Some(outcome)
     }
 }
@@ -129,7 +129,7 @@ impl Drop for Pending<'_> {
     fn drop(&mut self) {
         let id = self.request.id;
         self.session.forget(id);
-        if self.request.again && !self.is_answered {
+        if self.request.again && !self.has_response {
             let cancel = messages::Cancel { id, once: true };
             self.host.post(self.session, to_server::Body::Cancel(cancel));
         }

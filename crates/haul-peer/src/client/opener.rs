@@ -78,7 +78,7 @@ impl Connect for Opener {
         supply: &mut Supply,
         changed: &Arc<Notify>,
     ) -> Arc<Lane> {
-        supply.on_taken_in();
+        supply.on_admitted();
         let number = self.next;
         self.next += 1;
         let (messages, waiting) = unbounded_channel();
@@ -120,7 +120,7 @@ impl Connect for Opener {
         }
         drop(close_excess(lanes, supply.target()));
         // A better connection that was found becomes a lane, even if there are enough lanes.
-        usize::from(self.reach.paths.found.is_there())
+        usize::from(self.reach.paths.found.has_connection())
     }
 }
 

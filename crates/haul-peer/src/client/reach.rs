@@ -270,7 +270,7 @@ impl Found {
     }
 
     /// Whether there is a connection that is not too old.
-    pub(super) fn is_there(&self) -> bool {
+    pub(super) fn has_connection(&self) -> bool {
         let connection = lock(&self.connection);
         connection.as_ref().is_some_and(|(_, since)| since.elapsed() < Self::LIFETIME)
     }
@@ -278,7 +278,7 @@ impl Found {
 
 impl fmt::Debug for Found {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Found({})", self.is_there())
+        write!(f, "Found({})", self.has_connection())
     }
 }
 

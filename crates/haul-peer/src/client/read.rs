@@ -150,10 +150,10 @@ impl PeerFile {
         self.handle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn ask(&self, body: impl FnOnce(u32) -> to_server::Body) -> Result<to_client::Body> {
+    async fn request(&self, body: impl FnOnce(u32) -> to_server::Body) -> Result<to_client::Body> {
         let outcome = async {
             let (lane, handle) = self.handle().await?;
-            self.host.ask_on(lane, body(handle)).await
+            self.host.request_on(lane, body(handle)).await
         };
         outcome.await.map_err(|error: Error| error.at(&self.location))
     }
@@ -280,7 +280,7 @@ impl ReadAt for Shared {
 
     async fn metadata(&self) -> Result<Metadata> {
         let request = |handle| to_server::Body::ReadMetadata(messages::ReadMetadata { handle });
-        match self.0.ask(request).await? {
+        match self.0.request(request).await? {
             to_client::Body::Metadata(metadata) => Ok(metadata.try_into()?),
             _ => Err(unexpected().at(&self.0.location)),
         }
@@ -288,7 +288,7 @@ impl ReadAt for Shared {
 
     async fn recheck(&self) -> Result<Identity> {
         let request = |handle| to_server::Body::Recheck(messages::Recheck { handle });
-        match self.0.ask(request).await? {
+        match self.0.request(request).await? {
             to_client::Body::Identity(identity) => Ok(identity.try_into()?),
             _ => Err(unexpected().at(&self.0.location)),
         }
@@ -321,7 +321,7 @@ impl ReadAt for Shared {
             _ => {}
         }
         let request = |handle| to_server::Body::NextData(messages::NextData { handle, from });
-        let found = match self.0.ask(request).await? {
+        let found = match self.0.request(request).await? {
             to_client::Body::FoundRange(found) => data_from(found, from),
             _ => Err(unexpected()),
         };

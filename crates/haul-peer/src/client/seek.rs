@@ -113,5 +113,5 @@ impl Reach {
 /// The RTT of a connection that this side did not open by an ordinary connect, if the kernel knows it.
 fn measured(stream: &TcpStream) -> Option<Duration> {
     let (gauge, _hold) = RttGauge::of(stream).ok()?;
-    gauge.round_trips().map(|sample| sample.shortest)
+    gauge.sample().map(|sample| sample.shortest)
 }

@@ -30,7 +30,7 @@ pub(super) fn send_notices(lane: &Lane) {
         let id = notice.id;
         lane.session.register_notice(lane.number, notice);
         if !lane.send(message) || lane.is_ended() {
-            lane.session.take_back(id);
+            lane.session.requeue(id);
         }
     }
 }

@@ -116,7 +116,7 @@ pub(super) const fn most_pieces(bytes: u64) -> u64 {
 struct Notices {
     requests: Vec<messages::ToServer>,
     /// Requests whose outcomes the server need not remember any longer.
-    answered: messages::Answered,
+    confirmed: messages::Answered,
 }
 
 /// A response, or a part of one.
@@ -247,7 +247,7 @@ impl Session {
                 all.remove(&id);
                 drop(all);
                 if once {
-                    self.answered(id, is_repeated);
+                    self.confirm(id, is_repeated);
                 }
             }
             Caller::Task { expects, responses } => {
@@ -371,23 +371,23 @@ impl Session {
     }
 
     /// Notes that the server need not remember the outcome of a request.
-    pub(super) fn answered(&self, id: u32, is_repeated: bool) {
-        let answered = &mut self.lock_notices().answered;
+    pub(super) fn confirm(&self, id: u32, is_repeated: bool) {
+        let confirmed = &mut self.lock_notices().confirmed;
         match is_repeated {
-            true => answered.repeated.push(id),
-            false => answered.ids.push(id),
+            true => confirmed.repeated.push(id),
+            false => confirmed.ids.push(id),
         }
     }
 
     /// Takes the notices to be sent before the next request.
     pub(super) fn take_notices(&self) -> Vec<messages::ToServer> {
-        let answered = {
-            let answered = &mut self.lock_notices().answered;
-            let is_enough = answered.ids.len() + answered.repeated.len() >= MOST_UNCONFIRMED;
-            is_enough.then(|| std::mem::take(answered))
+        let confirmed = {
+            let confirmed = &mut self.lock_notices().confirmed;
+            let is_enough = confirmed.ids.len() + confirmed.repeated.len() >= MOST_UNCONFIRMED;
+            is_enough.then(|| std::mem::take(confirmed))
         };
-        if let Some(answered) = answered {
-            self.notice(to_server::Body::Answered(answered));
+        if let Some(confirmed) = confirmed {
+            self.notice(to_server::Body::Answered(confirmed));
         }
         std::mem::take(&mut self.lock_notices().requests)
     }
@@ -404,7 +404,7 @@ impl Session {
     }
 
     /// Queues a notice again whose lane has ended, unless [`lane_ended`](Self::lane_ended) has done so already.
-    pub(super) fn take_back(&self, id: u32) {
+    pub(super) fn requeue(&self, id: u32) {
         let taken = self.lock().remove(&id);
         if let Some(Waiting { caller: Caller::Notice(notice), .. }) = taken {
             self.notice_again(*notice);
@@ -503,7 +503,7 @@ mod tests {
             session.register_notice(lane, notice.clone());
             match lane {
                 // Its lane had ended before.
-                0 => session.take_back(notice.id),
+                0 => session.requeue(notice.id),
                 1 => session.lane_ended(lane, false),
                 _ => respond(&session, notice.id, to_client::Body::Done(messages::Empty {})),
             }
@@ -571,18 +571,18 @@ mod tests {
     fn outcomes_are_confirmed_many_at_a_time() {
         let session = session(1);
         for id in 1..MOST_UNCONFIRMED as u32 {
-            session.answered(id, false);
+            session.confirm(id, false);
             assert!(session.take_notices().is_empty());
         }
-        session.answered(1000, true);
+        session.confirm(1000, true);
         let notices = session.take_notices();
-        let [messages::ToServer { body: Some(to_server::Body::Answered(answered)), .. }] =
+        let [messages::ToServer { body: Some(to_server::Body::Answered(confirmed)), .. }] =
             &notices[..]
         else {
             panic!("{notices:?}")
         };
         assert_eq!(
-            (answered.ids.len(), &answered.repeated[..]),
+            (confirmed.ids.len(), &confirmed.repeated[..]),
             (MOST_UNCONFIRMED - 1, &[1000][..])
         );
     }

@@ -88,8 +88,8 @@ impl PeerStorage {
         self.location.display(path).to_string()
     }
 
-    async fn ask(&self, path: &RelPath, body: to_server::Body) -> Result<to_client::Body> {
-        self.host.ask(body).await.map_err(|error| error.at(self.at(path)))
+    async fn request(&self, path: &RelPath, body: to_server::Body) -> Result<to_client::Body> {
+        self.host.request(body).await.map_err(|error| error.at(self.at(path)))
     }
 
     async fn execute(&self, path: &RelPath, body: to_server::Body) -> Result<()> {
@@ -133,7 +133,7 @@ impl PeerStorage {
 
     async fn read_some(&self, path: &RelPath, limit: u64) -> Result<Whole> {
         let request = messages::ReadWhole { paths: vec![self.bytes(path)], limit };
-        let body = self.host.ask(to_server::Body::ReadWhole(request)).await?;
+        let body = self.host.request(to_server::Body::ReadWhole(request)).await?;
         let to_client::Body::Wholes(mut wholes) = body else { return Err(unexpected()) };
         match (wholes.outcomes.pop(), wholes.outcomes.is_empty()) {
             (Some(outcome), true) => convert::whole_result(outcome),
@@ -393,7 +393,7 @@ impl Storage for PeerStorage {
     async fn digest(&self, path: &RelPath, kind: DigestKind) -> Result<Option<Digest>> {
         let kind = code::DigestKind::from(kind).number();
         let request = messages::DigestOf { path: self.bytes(path), kind };
-        match self.ask(path, to_server::Body::Digest(request)).await? {
+        match self.request(path, to_server::Body::Digest(request)).await? {
             to_client::Body::DigestIs(messages::DigestIs { digest: None }) => Ok(None),
             to_client::Body::DigestIs(messages::DigestIs { digest: Some(digest) }) => {
                 let bytes = convert::fixed(&digest.bytes, "digest")?;
@@ -405,7 +405,7 @@ impl Storage for PeerStorage {
 
     async fn metadata(&self, path: &RelPath) -> Result<Metadata> {
         let request = messages::PathOf { path: self.bytes(path) };
-        match self.ask(path, to_server::Body::Metadata(request)).await? {
+        match self.request(path, to_server::Body::Metadata(request)).await? {
             to_client::Body::Metadata(metadata) => Ok(metadata.try_into()?),
             _ => Err(unexpected().at(self.at(path))),
         }
@@ -475,7 +475,7 @@ impl Storage for PeerStorage {
             Some(response) => response,
             None => {
                 let request = messages::PathOf { path: self.bytes(path) };
-                self.ask(path, to_server::Body::Space(request)).await?
+                self.request(path, to_server::Body::Space(request)).await?
             }
         };
         match response {
@@ -494,7 +494,7 @@ impl Storage for PeerStorage {
 
     async fn allocated(&self, path: &RelPath) -> Result<Option<u64>> {
         let request = messages::PathOf { path: self.bytes(path) };
-        match self.ask(path, to_server::Body::Allocated(request)).await? {
+        match self.request(path, to_server::Body::Allocated(request)).await? {
             to_client::Body::AllocatedIs(messages::AllocatedIs { bytes }) => Ok(bytes),
             _ => Err(unexpected().at(self.at(path))),
         }

@@ -49,7 +49,7 @@ impl PeerUpload {
         let outcome = async {
             let lane = host.lane().await?;
             let session = Arc::clone(&lane.session);
-            match host.ask_on(lane, to_server::Body::Create(request)).await? {
+            match host.request_on(lane, to_server::Body::Create(request)).await? {
                 to_client::Body::Created(created) => Ok((session, created)),
                 _ => Err(unexpected()),
             }
@@ -79,16 +79,16 @@ impl PeerUpload {
             .with_retry(Retry::FromStart))
     }
 
-    async fn ask(&self, body: to_server::Body) -> Result<to_client::Body> {
+    async fn request(&self, body: to_server::Body) -> Result<to_client::Body> {
         let outcome = async {
             let lane = self.lane().await?;
-            self.host.ask_on(lane, body).await
+            self.host.request_on(lane, body).await
         };
         outcome.await.map_err(|error: Error| error.at(&self.location))
     }
 
     async fn execute(&self, body: to_server::Body) -> Result<()> {
-        done(&self.ask(body).await?).map_err(|error| error.at(&self.location))
+        done(&self.request(body).await?).map_err(|error| error.at(&self.location))
     }
 
     /// Sends a piece on the first lane that can take it, and waits until the server has written it.
@@ -181,7 +181,7 @@ impl WriteAt for PeerUpload {
 
     async fn reopen(&self, uncached: bool) -> Result<Arc<dyn ReadAt>> {
         let handle = self.handle;
-        match self.ask(to_server::Body::Reopen(messages::Reopen { handle, uncached })).await? {
+        match self.request(to_server::Body::Reopen(messages::Reopen { handle, uncached })).await? {
             to_client::Body::Opened(opened) => {
                 let handle = Handle::new(&self.host, &self.session, opened.handle);
                 let file = PeerFile::new((handle, opened, None), (None, self.location.clone()))?;

@@ -1,7 +1,7 @@
 //! The secrets that the sharer has handed out: which of them are still valid, and for what.
 //!
 //! The file has a hash of each secret, with which a reader of the file cannot connect. The secret itself is stored only
-//! for a kept share, which has the same ticket in every run ([`Shares::keep`]). A secret that is not in the file is
+//! for a stored share, which has the same ticket in every run ([`Shares::store`]). A secret that is not in the file is
 //! refused, so an entry that has ended may be removed at any time.
 
 use std::fmt;
@@ -71,13 +71,13 @@ pub struct Share {
     /// When it was revoked.
     pub revoked: Option<u64>,
     hash: [u8; 32],
-    /// The secret and the port of a kept share.
-    kept: Option<(Secret, Option<u16>)>,
+    /// The secret and the port of a stored share.
+    stored: Option<(Secret, Option<u16>)>,
 }
 
 /// A share that has the same ticket in every run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kept {
+pub struct StoredShare {
     /// Its id.
     pub id: ShareId,
     /// Its secret.
@@ -192,19 +192,19 @@ impl Shares {
                 );
             }
             let id = new_id(shares)?;
-            let kept = None;
-            shares.push(Share { id, terms, created: now, used: None, revoked: None, hash, kept });
+            let stored = None;
+            shares.push(Share { id, terms, created: now, used: None, revoked: None, hash, stored });
             Ok(id)
         })
     }
 
-    /// The kept share with these terms, if its secret is still valid; otherwise a new one. Of the expiry, only its
+    /// The stored share with these terms, if its secret is still valid; otherwise a new one. Of the expiry, only its
     /// presence is compared: the time remains that of the run that created the share. Removes entries that ended more
     /// than 30 days ago.
     ///
     /// # Errors
     /// As for [`Shares::hand_out`].
-    pub fn keep(&self, terms: &Terms, now: u64) -> Result<Kept> {
+    pub fn store(&self, terms: &Terms, now: u64) -> Result<StoredShare> {
         self.change(|shares| {
             shares.retain(|share| {
                 share.ended().is_none_or(|ended| ended.saturating_add(ENDED_LIFETIME) >= now)
@@ -217,8 +217,8 @@ impl Shares {
                     && own.expires.is_some() == terms.expires.is_some()
                     && share.check(now).is_ok()
             };
-            if let Some(kept) = shares.iter().filter(same).find_map(Share::as_kept) {
-                return Ok(kept);
+            if let Some(stored) = shares.iter().filter(same).find_map(Share::as_stored) {
+                return Ok(stored);
             }
             let secret = Secret::generate()?;
             let share = Share {
@@ -228,22 +228,22 @@ impl Shares {
                 used: None,
                 revoked: None,
                 hash: hash_of(&secret),
-                kept: Some((secret.clone(), None)),
+                stored: Some((secret.clone(), None)),
             };
-            let kept = Kept { id: share.id, secret, expires: terms.expires, port: None };
+            let stored = StoredShare { id: share.id, secret, expires: terms.expires, port: None };
             shares.push(share);
-            Ok(kept)
+            Ok(stored)
         })
     }
 
-    /// Saves the port of a kept share, for the next run.
+    /// Saves the port of a stored share, for the next run.
     ///
     /// # Errors
     /// As for [`Shares::list`], or if the file cannot be written.
     pub fn set_port(&self, id: ShareId, port: u16) -> Result<()> {
         self.change(|shares| {
             if let Some(share) = shares.iter_mut().find(|share| share.id == id)
-                && let Some((_, own)) = &mut share.kept
+                && let Some((_, own)) = &mut share.stored
             {
                 *own = Some(port);
             }
@@ -352,9 +352,9 @@ impl Share {
         [self.revoked, self.used, self.terms.expires].into_iter().flatten().min()
     }
 
-    fn as_kept(&self) -> Option<Kept> {
-        let (secret, port) = self.kept.clone()?;
-        Some(Kept { id: self.id, secret, expires: self.terms.expires, port })
+    fn as_stored(&self) -> Option<StoredShare> {
+        let (secret, port) = self.stored.clone()?;
+        Some(StoredShare { id: self.id, secret, expires: self.terms.expires, port })
     }
 
     fn grant(&self) -> Grant {
@@ -376,11 +376,11 @@ impl Record {
             revoked: share.revoked,
             // A secret that is revoked or used up is not needed any more.
             secret: share
-                .kept
+                .stored
                 .as_ref()
                 .filter(|_| share.revoked.is_none() && share.used.is_none())
                 .map(|(secret, _)| base32::encode(secret.expose()).to_string()),
-            port: share.kept.as_ref().and_then(|(_, port)| *port),
+            port: share.stored.as_ref().and_then(|(_, port)| *port),
         }
     }
 
@@ -391,12 +391,12 @@ impl Record {
             is_one_use: self.one_use,
             is_writable: self.writable,
         };
-        let kept = match &self.secret {
+        let stored = match &self.secret {
             Some(secret) => Some((Secret::new(base32::decode_array(secret)?), self.port)),
             None => None,
         };
         Some(Share {
-            kept,
+            stored,
             id: ShareId(base32::decode_array(&self.id)?),
             terms,
             created: self.created,
@@ -541,46 +541,46 @@ mod tests {
     }
 
     #[test]
-    fn a_kept_share_has_the_same_secret_and_port_in_every_run() {
+    fn a_stored_share_has_the_same_secret_and_port_in_every_run() {
         let (directory, shares) = in_new_directory();
-        let first = shares.keep(&terms(), 10).unwrap();
+        let first = shares.store(&terms(), 10).unwrap();
         shares.set_port(first.id, 4180).unwrap();
         let restarted = Shares::at(&directory.path().join("haul/shares.toml"));
-        let again = restarted.keep(&terms(), 20).unwrap();
-        assert_eq!(again, Kept { port: Some(4180), ..first.clone() });
+        let again = restarted.store(&terms(), 20).unwrap();
+        assert_eq!(again, StoredShare { port: Some(4180), ..first.clone() });
         assert!(restarted.consume(&again.secret, 20).is_ok());
         // Other terms, and another share, have secrets of their own.
         let other = Terms { label: "/data".to_owned(), ..terms() };
         for terms in [Terms { is_writable: false, ..terms() }, one_use(), other] {
-            assert_ne!(restarted.keep(&terms, 20).unwrap().secret, first.secret);
+            assert_ne!(restarted.store(&terms, 20).unwrap().secret, first.secret);
         }
     }
 
     #[test]
-    fn a_kept_share_that_has_ended_is_replaced() {
+    fn a_stored_share_that_has_ended_is_replaced() {
         let (_directory, shares) = in_new_directory();
-        let used = shares.keep(&one_use(), 10).unwrap();
+        let used = shares.store(&one_use(), 10).unwrap();
         shares.consume(&used.secret, 11).unwrap();
-        assert_ne!(shares.keep(&one_use(), 12).unwrap().secret, used.secret);
+        assert_ne!(shares.store(&one_use(), 12).unwrap().secret, used.secret);
         let until = |expires| Terms { expires: Some(expires), ..terms() };
-        let expiring = shares.keep(&until(20), 10).unwrap();
-        assert_eq!(shares.keep(&until(25), 15).unwrap(), expiring);
-        let next = shares.keep(&until(30), 21).unwrap();
+        let expiring = shares.store(&until(20), 10).unwrap();
+        assert_eq!(shares.store(&until(25), 15).unwrap(), expiring);
+        let next = shares.store(&until(30), 21).unwrap();
         assert!(next.secret != expiring.secret && next.expires == Some(30));
     }
 
     #[test]
     fn revoking_a_label_replaces_its_secrets_only() {
         let (_directory, shares) = in_new_directory();
-        let first = shares.keep(&terms(), 10).unwrap();
+        let first = shares.store(&terms(), 10).unwrap();
         let other = Terms { label: "/data".to_owned(), ..terms() };
-        let second = shares.keep(&other, 10).unwrap();
+        let second = shares.store(&other, 10).unwrap();
         let is_meant = |label: &str| label == terms().label;
         assert_eq!(shares.revoke_all(is_meant, 11).unwrap(), 1);
         assert_eq!(shares.revoke_all(is_meant, 12).unwrap(), 0);
         assert!(matches!(shares.consume(&first.secret, 12), Err(Refusal::Revoked)));
         assert!(shares.consume(&second.secret, 12).is_ok());
-        assert_ne!(shares.keep(&terms(), 12).unwrap().secret, first.secret);
+        assert_ne!(shares.store(&terms(), 12).unwrap().secret, first.secret);
         assert_eq!(shares.revoke_all(|_| true, 13).unwrap(), 2);
         let text = fs::read_to_string(&shares.file.path).unwrap();
         assert!(!text.contains("\nsecret"), "{text}");
@@ -593,9 +593,9 @@ mod tests {
         let (_, used) = shares.hand_out(one_use(), 10).unwrap();
         let (_, lasting) = shares.hand_out(terms(), 10).unwrap();
         shares.consume(&used, 15).unwrap();
-        // The kept share is one more entry.
+        // The stored share is one more entry.
         for (now, count) in [(15, 4), (21, 2)] {
-            shares.keep(&terms(), now + ENDED_LIFETIME).unwrap();
+            shares.store(&terms(), now + ENDED_LIFETIME).unwrap();
             assert_eq!(shares.list().unwrap().len(), count);
         }
         for secret in [expired, used] {

@@ -150,7 +150,7 @@ impl Keeper {
         found: oneshot::Sender<Result<Address>>,
         mut stopped: oneshot::Receiver<()>,
     ) {
-        let mut mapping = match self.ask().await {
+        let mut mapping = match self.request().await {
             Ok(mapping) => mapping,
             Err(error) => {
                 // The receiver may be gone.
@@ -165,8 +165,8 @@ impl Keeper {
         drop(timeout(limits::REMOVED, mapping.remove()).await);
     }
 
-    async fn ask(&self) -> Result<Mapping> {
-        let request = async { ask((self.routes)()?, self.port).await };
+    async fn request(&self) -> Result<Mapping> {
+        let request = async { request_mapping((self.routes)()?, self.port).await };
         let outcome = timeout(limits::REQUEST_LIMIT, request).await;
         outcome.unwrap_or_else(|_| Err(refused("the router takes too long to respond")))
     }
@@ -205,7 +205,7 @@ impl Keeper {
         if let Ok(Ok(())) = timeout(limits::REQUEST_LIMIT, mapping.renew()).await {
             return Ok(());
         }
-        *mapping = self.ask().await?;
+        *mapping = self.request().await?;
         Ok(())
     }
 }
@@ -218,7 +218,7 @@ enum Mapping {
 }
 
 /// Requests a mapping by PCP or NAT-PMP, and if that fails, by UPnP. Searches for UPnP from the start.
-async fn ask(route: Route, port: NonZeroU16) -> Result<Mapping> {
+async fn request_mapping(route: Route, port: NonZeroU16) -> Result<Mapping> {
     let mut mapping = pin!(pcp::map(route, port));
     let mut finding = pin!(upnp::find(route));
     let mut found = None;

@@ -58,7 +58,7 @@ impl Router {
     }
 
     /// Returns a function that records a request.
-    pub(super) fn noting(&self) -> impl Fn(String) + Send + Sync + 'static + use<> {
+    pub(super) fn recorder(&self) -> impl Fn(String) + Send + Sync + 'static + use<> {
         let log = Arc::clone(&self.log);
         move |line| log.lock().unwrap_or_else(PoisonError::into_inner).push(line)
     }

@@ -36,9 +36,9 @@ async fn refusal(router: &Router) -> String {
 /// A router that has PCP, and grants a mapping with this external address and lease.
 fn with_pcp(ip: Ipv4Addr, lease: u32) -> Router {
     let router = Router::new();
-    let note = router.noting();
+    let record = router.recorder();
     router.pcp(Box::new(move |request| {
-        note(format!("PCP {} s", lifetime(request)));
+        record(format!("PCP {} s", lifetime(request)));
         Some(granted(request, ip, lifetime(request).min(lease)))
     }))
 }
@@ -86,13 +86,13 @@ fn page(request: &str, stream: &mut TcpStream, add: impl Fn(&str) -> Result<(), 
 /// A router with UPnP that records mapping requests, and grants those that `add` accepts.
 fn with_upnp(add: impl Fn(&str) -> Result<(), u16> + Send + 'static) -> Router {
     let router = Router::new();
-    let note = router.noting();
+    let record = router.recorder();
     router.upnp(
         "OWN/root.xml",
         Box::new(move |request, stream| {
             if request.contains("PortMapping\"") {
                 let verb = if request.contains("#Add") { "add" } else { "delete" };
-                note(format!("{verb} {}", value(request, "NewExternalPort")));
+                record(format!("{verb} {}", value(request, "NewExternalPort")));
             }
             page(request, stream, &add);
         }),
@@ -127,12 +127,12 @@ async fn a_mapping_that_is_dropped_is_removed() {
 #[tokio::test]
 async fn a_pcp_mapping_is_renewed_with_its_nonce() {
     let router = Router::new();
-    let note = router.noting();
+    let record = router.recorder();
     let router = router.pcp(Box::new(move |request| {
-        note(format!("{:?}", &request[24..36]));
+        record(format!("{:?}", &request[24..36]));
         Some(granted(request, EXTERNAL, 120))
     }));
-    let mut mapping = ask(router.route(), PORT).await.unwrap();
+    let mut mapping = request_mapping(router.route(), PORT).await.unwrap();
     assert_eq!(mapping.lease(), Duration::from_secs(120));
     mapping.renew().await.unwrap();
     let nonces = router.log();
@@ -142,14 +142,14 @@ async fn a_pcp_mapping_is_renewed_with_its_nonce() {
 #[tokio::test]
 async fn nat_pmp_is_used_with_a_router_that_has_only_that() {
     let router = Router::new();
-    let note = router.noting();
+    let record = router.recorder();
     let router = router.pcp(Box::new(move |request| {
         Some(match request {
             // "Unsupported version".
             [2, ..] => vec![0, 0x81, 0, 1, 0, 0, 0, 1],
             [0, 0] => [&[0, 0x80, 0, 0, 0, 0, 0, 1][..], &EXTERNAL.octets()].concat(),
             [0, 2, _, _, ports @ ..] => {
-                note(format!("NAT-PMP {ports:?}"));
+                record(format!("NAT-PMP {ports:?}"));
                 let is_removed = ports[4..] == [0; 4];
                 let external: [u8; 2] = if is_removed { [0; 2] } else { [200, 1] };
                 [&[0, 0x82, 0, 0, 0, 0, 0, 1][..], &ports[..2], &external, &ports[4..]].concat()
@@ -368,7 +368,7 @@ async fn a_machine_in_another_network_gets_a_new_mapping() {
     let route = new.route();
     let routes: Routes = Box::new(move || Ok(route));
     let keeper = Keeper { port: PORT, routes, observer: Box::new(|_| {}) };
-    let mut mapping = ask(old.route(), PORT).await.unwrap();
+    let mut mapping = request_mapping(old.route(), PORT).await.unwrap();
     keeper.renew(&mut mapping).await.unwrap();
     assert_eq!(mapping.address().to_string(), "203.0.113.7:41800");
     drop(old);

@@ -32,8 +32,8 @@ impl Acceptor {
 
     /// Whether the server has a session that is open, or a ticket that is neither expired, used up nor revoked.
     /// Blocks: it reads the file of stored tickets.
-    pub fn admits(&self) -> bool {
-        self.0.served.upgrade().is_some_and(|served| served.access.admits())
+    pub fn has_valid_ticket_or_session(&self) -> bool {
+        self.0.served.upgrade().is_some_and(|served| served.access.has_valid_ticket_or_session())
     }
 
     /// Serves a lane on a connection, on one of the server's threads. `from` is the client's address as far as it is

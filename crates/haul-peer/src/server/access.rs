@@ -9,11 +9,11 @@ use bytes::Bytes;
 use haul_storage::{Error, ErrorKind, RelPath, Result, Storage};
 use tokio::task::spawn_blocking;
 
-use super::fan::Fan;
+use super::fan::{Fan, SessionId};
 use super::grant::Grant;
 use super::greeting::{Hello, welcome};
 use super::limits;
-use super::session::{Session, SessionId};
+use super::session::Session;
 use crate::identity::Refusal as StoredRefusal;
 use crate::tls::{Binding, ProofKey, Role, verify};
 use crate::wire::messages::code::Refusal as Code;
@@ -198,17 +198,17 @@ impl Access {
     }
 
     /// Whether a client can open a session, or join one. Blocks: it reads the file of stored tickets.
-    pub(super) fn admits(&self) -> bool {
+    pub(super) fn has_valid_ticket_or_session(&self) -> bool {
         let grants: Vec<Grant> = {
             let state = self.lock();
             let is_open = |open: &Open| !open.session.is_expired() && !open.session.has_ended();
             if state.sessions.values().any(is_open) {
                 return true;
             }
-            let admits = |granted: &&Granted| {
+            let is_valid = |granted: &&Granted| {
                 !(granted.grant.is_expired() || granted.grant.one_use && granted.is_used)
             };
-            state.grants.iter().filter(admits).map(|granted| granted.grant.clone()).collect()
+            state.grants.iter().filter(is_valid).map(|granted| granted.grant.clone()).collect()
         };
         grants.iter().any(|grant| {
             let stored = grant.stored.as_ref();
@@ -427,16 +427,19 @@ mod tests {
     async fn an_expired_or_used_ticket_admits_no_client() {
         let grant = Grant::new(Secret::generate().unwrap());
         let expired = Grant { expires: Some(UNIX_EPOCH), ..grant.clone() };
-        assert!(access(vec![grant.clone()]).admits() && !access(vec![expired]).admits());
+        assert!(
+            access(vec![grant.clone()]).has_valid_ticket_or_session()
+                && !access(vec![expired]).has_valid_ticket_or_session()
+        );
         let one = Grant { one_use: true, ..grant };
         let access = access(vec![one.clone()]);
-        assert!(access.admits());
+        assert!(access.has_valid_ticket_or_session());
         let (hello, _) = hello_with(&one.secret).await;
         let (session, _) = access.admit(&hello, EXPORTER, CLIENT).await.ok().unwrap();
         // The client of the open session may open further lanes.
-        assert!(access.admits());
+        assert!(access.has_valid_ticket_or_session());
         access.forget(&session);
-        assert!(!access.admits());
+        assert!(!access.has_valid_ticket_or_session());
     }
 
     /// Formerly, its holder could make the sharer connect to any address, if another process had revoked it.
@@ -446,16 +449,16 @@ mod tests {
         let shares = Shares::at(&directory.path().join("haul/shares.toml"));
         let label = "/data".to_owned();
         let terms = Terms { label, expires: None, is_one_use: false, is_writable: false };
-        let kept = shares.keep(&terms, 10).unwrap();
-        let grant = Grant { stored: Some(shares.clone()), ..Grant::new(kept.secret) };
+        let stored = shares.store(&terms, 10).unwrap();
+        let grant = Grant { stored: Some(shares.clone()), ..Grant::new(stored.secret) };
         let access = access(vec![grant.clone()]);
-        assert!(access.admits());
+        assert!(access.has_valid_ticket_or_session());
         let session = open(&access, 1, &grant);
-        shares.revoke(kept.id, 11).unwrap();
+        shares.revoke(stored.id, 11).unwrap();
         // A session that is open continues.
-        assert!(access.admits());
+        assert!(access.has_valid_ticket_or_session());
         access.forget(&session);
-        assert!(!access.admits());
+        assert!(!access.has_valid_ticket_or_session());
     }
 
     /// Formerly, clients that had crashed kept others out for a minute.

@@ -77,7 +77,7 @@ async fn open(
     let stream = tls::accept(socket, config, limits::HANDSHAKE).await;
     let stream = stream.map_err(|error| tls::explain(error, &from.to_string()))?;
     if let Ok((gauge, _hold)) = RttGauge::of(stream.get_ref().0)
-        && let Some(rtt) = gauge.round_trips()
+        && let Some(rtt) = gauge.sample()
     {
         lane::adapt(stream.get_ref().0, rtt.shortest).map_err(|error| lane::lost(&error))?;
     }
@@ -149,7 +149,7 @@ impl Lane {
             if ended.is_none()
                 && let Some(reason) = reason_of_end(served, &session)
             {
-                say_goodbye(&session, number, reason);
+                send_goodbye(&session, number, reason);
                 // A client that still sends would not receive the message, because its lane would be reset.
                 let draining = async { while let Ok(Some(_)) = frames.next().await {} };
                 let closing = async { tokio::join!(sending, draining) };
@@ -179,7 +179,7 @@ fn reason_of_end(served: &Served, session: &Session) -> Option<(Code, &'static s
 }
 
 /// Notifies a client, on one of its lanes, why its session ends. The lane is closed behind the message.
-fn say_goodbye(session: &Session, lane: u64, (code, text): (Code, &str)) {
+fn send_goodbye(session: &Session, lane: u64, (code, text): (Code, &str)) {
     let (code, text) = (code.number(), text.to_owned());
     let body = Some(to_client::Body::Refused(messages::Refused { code, text }));
     // It is short, so it can be encoded.
@@ -275,8 +275,8 @@ async fn receive(
                         }
                         confirm(session, lane, id);
                     }
-                    Some(to_server::Body::Answered(answered)) => {
-                        session.answered(&answered);
+                    Some(to_server::Body::Answered(confirmed)) => {
+                        session.confirmed(&confirmed);
                         confirm(session, lane, id);
                     }
                     Some(to_server::Body::LaneLost(lost)) => {
@@ -301,7 +301,7 @@ async fn receive(
 /// Counts a request. Waits while too many responses are pending: the lane reads nothing until the client has read
 /// responses.
 async fn counted(session: &Arc<Session>, lane: u64, id: u32) -> Result<Reply> {
-    let counted = Arc::clone(&session.budgets.unanswered).acquire_owned();
+    let counted = Arc::clone(&session.budgets.pending).acquire_owned();
     let counted = with_pongs(session, lane, counted).await;
     let ended = |_| Error::new(ErrorKind::Interrupted, "execute the request");
     let counted = Arc::new(counted.map_err(ended)?);
@@ -326,7 +326,7 @@ async fn with_pongs<T>(session: &Session, lane: u64, wait: impl Future<Output = 
 /// Confirms a request that was executed at once, without being counted: a Cancel must get through when too many
 /// responses are pending. In that case no response is sent, and the client repeats the request if the lane is lost.
 fn confirm(session: &Arc<Session>, lane: u64, id: u32) {
-    if let Ok(counted) = Arc::clone(&session.budgets.unanswered).try_acquire_owned()
+    if let Ok(counted) = Arc::clone(&session.budgets.pending).try_acquire_owned()
         && id != 0
     {
         let reply = Reply { session: Arc::clone(session), lane, id, counted: Arc::new(counted) };

@@ -28,7 +28,7 @@ pub(super) const SHARED: u64 = 16 << 20;
 pub(super) const RECEIVED: usize = 16 << 20;
 
 /// Bytes of a session's long messages (entries, small files) that are not yet sent.
-pub(super) const ANSWERS: usize = 8 << 20;
+pub(super) const LONG_MESSAGES: usize = 8 << 20;
 
 /// Small files of one request that are read together.
 pub(super) const WHOLES: usize = 32;

@@ -130,7 +130,7 @@ impl Outcomes {
     }
 
     /// Forgets an outcome that the client has received. With `repeated`, further copies of the request are refused.
-    pub(super) fn answered(&mut self, id: u32, repeated: bool) {
+    pub(super) fn confirmed(&mut self, id: u32, repeated: bool) {
         let again = match self.requests.get(&id) {
             // It has no response yet.
             Some(Request { state: State::Running { .. }, .. }) => return,
@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(outcomes.begin(1, 11, true), Begin::Runs);
         assert_eq!(outcomes.finish(1, &response("done"), None), Some(11));
         assert_eq!(outcomes.begin(1, 12, true), Begin::Respond(response("done")));
-        outcomes.answered(1, true);
+        outcomes.confirmed(1, true);
         // A copy that was delayed on its lane.
         assert_eq!(outcomes.begin(1, 11, true), Begin::Refuse);
     }
@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(outcomes.begin(1, 9, false), Begin::Runs);
         assert_eq!(outcomes.finish(1, &response("done"), None), Some(10));
         assert_eq!(outcomes.begin(1, 9, false), Begin::Runs);
-        outcomes.answered(1, false);
+        outcomes.confirmed(1, false);
         assert_eq!(outcomes.begin(1, 9, false), Begin::Refuse);
     }
 
@@ -244,7 +244,7 @@ mod tests {
         for id in 1..100 {
             assert_eq!(outcomes.begin(id, 0, false), Begin::Execute);
             assert_eq!(outcomes.finish(id, &response("done"), None), Some(0));
-            outcomes.answered(id, false);
+            outcomes.confirmed(id, false);
         }
         assert!(outcomes.requests.is_empty() && outcomes.ended.is_empty());
         assert_eq!(outcomes.bytes, 0);

@@ -6,12 +6,12 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use haul_storage::{
     Block, CommitOptions, CreateOptions, Error, ErrorKind, Metadata, Range, ReadAt, RelPath,
-    Result, UNKNOWN_SIZE, Whole, WriteAt, keeping,
+    Result, UNKNOWN_SIZE, Whole, WriteAt, bytes_owning,
 };
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::sleep;
 
-use super::fan::{Seat, Source};
+use super::fan::{Membership, Source};
 use super::limits;
 use super::session::{Handle, Session};
 use super::upload::Upload;
@@ -51,9 +51,10 @@ impl Reply {
         let Some(frame) = self.frame(body) else { return };
         let bytes = u32::try_from(frame.len()).unwrap_or(u32::MAX);
         // The semaphore is never closed, and has room for the longest message.
-        if let Ok(room) = Arc::clone(&self.session.budgets.answers).acquire_many_owned(bytes).await
+        if let Ok(room) =
+            Arc::clone(&self.session.budgets.long_messages).acquire_many_owned(bytes).await
         {
-            self.session.send(self.lane, &keeping(frame, room), false);
+            self.session.send(self.lane, &bytes_owning(frame, room), false);
         }
     }
 
@@ -81,7 +82,7 @@ impl Reply {
 
     /// Attaches the count of the request to a frame: it is released once the frame is sent.
     fn count(&self, frame: Bytes) -> Bytes {
-        keeping(frame, Arc::clone(&self.counted))
+        bytes_owning(frame, Arc::clone(&self.counted))
     }
 
     /// The frame of a response. One that is too long is replaced by an error.
@@ -440,16 +441,16 @@ async fn read(reply: &Reply, request: &messages::Read) -> Result<()> {
     };
     // The semaphore is never closed.
     let _reading = reply.session.budgets.reading.acquire().await;
-    let Source { file, seat } = reply.session.source(handle)?;
+    let Source { file, membership } = reply.session.source(handle)?;
     reply.session.transfers(handle);
     let to = (handle, request.priority);
     let end = request.offset.checked_add(request.length).ok_or(WireError::Invalid("length"))?;
     let range = Range::between(request.offset, end);
     let mut offset = request.offset;
     let mut last = end;
-    if let Some(seat) = seat.filter(|seat| seat.shares(range)) {
-        last = end.min(seat.size());
-        offset = read_shared(reply, to, (&*file, &*seat), range).await?;
+    if let Some(membership) = membership.filter(|membership| membership.shares(range)) {
+        last = end.min(membership.size());
+        offset = read_shared(reply, to, (&*file, &*membership), range).await?;
     }
     if offset < last {
         offset = read_alone(reply, to, &*file, Range::between(offset, end)).await?;
@@ -488,12 +489,12 @@ async fn read_alone(reply: &Reply, to: (u32, u32), file: &dyn ReadAt, range: Ran
 async fn read_shared(
     reply: &Reply,
     to: (u32, u32),
-    (file, seat): (&dyn ReadAt, &Seat),
+    (file, membership): (&dyn ReadAt, &Membership),
     range: Range,
 ) -> Result<u64> {
-    let (mut offset, end) = (range.start(), range.end().min(seat.size()));
+    let (mut offset, end) = (range.start(), range.end().min(membership.size()));
     while offset < end {
-        let Some(filled) = seat.piece(file, offset, end).await? else { break };
+        let Some(filled) = membership.piece(file, offset, end).await? else { break };
         let until = end.min(filled.end());
         while offset < until {
             let length = reply.session.piece(range.len());
@@ -501,7 +502,7 @@ async fn read_shared(
             let part = Range::between(offset, next);
             let data = filled.part(part);
             let room = reply.session.outbox.room(data.len()).await?;
-            let hashed = filled.hash(part, &data, seat.size());
+            let hashed = filled.hash(part, &data, membership.size());
             offset = push(reply, to, (offset, data), (hashed, room));
         }
     }

@@ -16,7 +16,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, sleep};
 
 use super::activity::Activity;
-use super::fan::{Fan, Source};
+use super::fan::{Fan, SessionId, Source};
 use super::grant::Grant;
 use super::lanes::{After, Lanes, Refused};
 use super::limits;
@@ -26,9 +26,6 @@ use crate::outbox::Outbox;
 use crate::tls::ProofKey;
 use crate::wire::LISTED_AHEAD;
 use crate::wire::messages;
-
-/// The number of a session.
-pub(super) type SessionId = [u8; 16];
 
 /// Ends the other sessions that have a part file open and no lanes. Returns whether there were any.
 type EndOthers = Box<dyn Fn(&RelPath) -> bool + Send + Sync>;
@@ -75,20 +72,20 @@ pub(super) struct Budgets {
     /// Bytes received and not yet written.
     pub(super) received: Arc<Semaphore>,
     /// Bytes of long messages that are not yet sent.
-    pub(super) answers: Arc<Semaphore>,
+    pub(super) long_messages: Arc<Semaphore>,
     /// Reads in progress: each holds a block of a file.
     pub(super) reading: Semaphore,
     /// Requests whose last response is not yet sent.
-    pub(super) unanswered: Arc<Semaphore>,
+    pub(super) pending: Arc<Semaphore>,
 }
 
 impl Budgets {
     fn new() -> Self {
         Self {
             received: Arc::new(Semaphore::new(limits::RECEIVED)),
-            answers: Arc::new(Semaphore::new(limits::ANSWERS)),
+            long_messages: Arc::new(Semaphore::new(limits::LONG_MESSAGES)),
             reading: Semaphore::new(limits::READS),
-            unanswered: Arc::new(Semaphore::new(limits::REQUESTS)),
+            pending: Arc::new(Semaphore::new(limits::REQUESTS)),
         }
     }
 }
@@ -142,8 +139,8 @@ impl Session {
         drop(self.end_others.set(Box::new(end)));
     }
 
-    /// Ends the other sessions that have the part file of `path` open and no lanes: their client was killed, and this one
-    /// may be its next run. Returns whether there were any.
+    /// Ends the other sessions that have the part file of `path` open and no lanes: their client was killed, and this
+    /// one may be its next run. Returns whether there were any.
     pub(super) fn end_others(&self, path: &RelPath) -> bool {
         self.end_others.get().is_some_and(|end| end(path))
     }
@@ -383,10 +380,10 @@ impl Session {
     }
 
     /// Forgets outcomes that the client has received.
-    pub(super) fn answered(&self, answered: &messages::Answered) {
+    pub(super) fn confirmed(&self, confirmed: &messages::Answered) {
         let mut outcomes = lock(&self.outcomes);
-        answered.ids.iter().for_each(|id| outcomes.answered(*id, false));
-        answered.repeated.iter().for_each(|id| outcomes.answered(*id, true));
+        confirmed.ids.iter().for_each(|id| outcomes.confirmed(*id, false));
+        confirmed.repeated.iter().for_each(|id| outcomes.confirmed(*id, true));
     }
 
     /// Cancels a request that must not be executed twice, and closes the file that it has opened.
@@ -489,7 +486,7 @@ mod tests {
         let session = Session::new([1; 16], key, Fan::new(memory), &writable());
         let handle = session.add(Handle::Reader(Source::of_one(file))).unwrap();
         for runs in [false, true] {
-            let counted = Arc::clone(&session.budgets.unanswered).acquire_owned().await.unwrap();
+            let counted = Arc::clone(&session.budgets.pending).acquire_owned().await.unwrap();
             let counted = Arc::new(counted);
             let reply = Reply { session: Arc::clone(&session), lane: 0, id: 5, counted };
             let (task, registration) = AbortHandle::new_pair();
@@ -506,7 +503,7 @@ mod tests {
             session.cancel(5);
             timeout(Duration::from_secs(60), read).await.unwrap().unwrap().unwrap_err();
             assert!(lock(&session.running).is_empty() && lock(&session.reads).is_empty());
-            assert_eq!(session.budgets.unanswered.available_permits(), limits::REQUESTS);
+            assert_eq!(session.budgets.pending.available_permits(), limits::REQUESTS);
             assert_eq!(session.budgets.reading.available_permits(), limits::READS);
         }
     }

@@ -15,7 +15,7 @@ use haul_storage::ErrorKind;
 use tokio::io::AsyncWriteExt;
 
 use super::peers::address;
-use super::{Client, PATIENCE, bind, data, often, receive, with_limits};
+use super::{Client, PATIENCE, bind, data, receive, unlimited_attempts, with_limits};
 
 /// The lifetime of a code that is valid until its test ends.
 const LONG: Duration = Duration::from_secs(600);
@@ -145,7 +145,9 @@ async fn a_code_ends_with_its_offer() {
     loop {
         let mut client = Client::connect(&bridge).await;
         let id = preamble::random_id().unwrap();
-        if let from_bridge::Body::Refused(refused) = client.ask(meeting(code.number(), &id)).await {
+        if let from_bridge::Body::Refused(refused) =
+            client.request(meeting(code.number(), &id)).await
+        {
             return assert_eq!(Refusal::of(refused.code), Some(Refusal::Room));
         }
         // The bridge may not have noticed yet.
@@ -167,7 +169,10 @@ async fn codes_of_several_sharers_do_not_mix() {
 async fn a_restarted_bridge_assigns_the_same_number_again() {
     let identity = Identity::ephemeral().unwrap();
     let start = |listen| {
-        BridgeServer::builder().token(Some(Token::new("token"))).limits(often()).listen(listen)
+        BridgeServer::builder()
+            .token(Some(Token::new("token")))
+            .limits(unlimited_attempts())
+            .listen(listen)
     };
     let first = start("127.0.0.1:0".parse().unwrap()).bind(&identity).await.unwrap();
     let (at, bridge) = (first.addresses()[0], address(&first));
@@ -231,12 +236,12 @@ async fn a_number_connects_without_a_proof_and_without_addresses() {
     let bridge = bind(|builder| builder).await;
     let mut sharer = Client::connect(&bridge).await;
     let request = offered(&sharer, 0, 7);
-    let from_bridge::Body::Offered(found) = sharer.ask(request).await else { panic!() };
+    let from_bridge::Body::Offered(found) = sharer.request(request).await else { panic!() };
     assert!((1..=99).contains(&found.number) && found.ttl_seconds > 0, "{found:?}");
     let mut client = Client::connect(&bridge).await;
     let id = preamble::random_id().unwrap();
     let mut near = data(&bridge, &id).await;
-    let from_bridge::Body::Joined(joined) = client.ask(meeting(found.number, &id)).await else {
+    let from_bridge::Body::Joined(joined) = client.request(meeting(found.number, &id)).await else {
         panic!()
     };
     assert_eq!(joined.sharer_observed, "");
@@ -252,7 +257,7 @@ async fn offers_and_meetings_have_to_be_valid() {
     let bridge = bind(|builder| builder).await;
     let mut first = Client::connect(&bridge).await;
     let request = offered(&first, 42, 1);
-    assert!(matches!(first.ask(request).await, from_bridge::Body::Offered(_)));
+    assert!(matches!(first.request(request).await, from_bridge::Body::Offered(_)));
     // A connection has one code, and no rooms beside it.
     let request = offered(&first, 0, 1);
     assert_eq!(first.refused(request).await, Refusal::Invalid);
@@ -265,7 +270,7 @@ async fn offers_and_meetings_have_to_be_valid() {
     let request = offered(&other, 1_000_000, 2);
     assert_eq!(other.refused(request).await, Refusal::Invalid);
     let request = offered(&other, 42, 1);
-    assert!(matches!(other.ask(request).await, from_bridge::Body::Offered(_)));
+    assert!(matches!(other.request(request).await, from_bridge::Body::Offered(_)));
     let mut client = Client::connect(&bridge).await;
     assert_eq!(client.refused(meeting(42, &[7; 31])).await, Refusal::Invalid);
     assert_eq!(client.refused(meeting(0, &[7; 32])).await, Refusal::Room);

@@ -41,11 +41,11 @@ async fn share(bridge: &BridgeServer) -> Share {
     let server = PeerServer::builder(storage, "share").grant(Grant::new(secret.clone())).bridged();
     let server = server.bind(&identity).await.unwrap();
     let acceptor = server.acceptor().unwrap();
-    let admitting = acceptor.clone();
+    let checker = acceptor.clone();
     let registration = Registration::builder(address(bridge))
         .token(Some(Token::new("token")))
         .secret(secret.clone())
-        .dial_back(move || admitting.admits())
+        .dial_back(move || checker.has_valid_ticket_or_session())
         .start(move |stream, from| acceptor.accept(stream, from))
         .await
         .unwrap();
@@ -214,7 +214,7 @@ async fn the_bridge_sends_each_side_of_a_crossing_the_address_of_the_other() {
     join.crossings = bytes(&[id]);
     join.reverse = bytes(&[[9; 32]]);
     join.candidates = vec!["192.0.2.1:5000".to_owned(), "host:5000".to_owned()];
-    let joined = client.ask(to_bridge::Body::Join(join)).await;
+    let joined = client.request(to_bridge::Body::Join(join)).await;
     assert!(matches!(joined, from_bridge::Body::Joined(_)), "{joined:?}");
     let incoming = sharer.incoming().await;
     assert_eq!(incoming.candidates, ["192.0.2.1:5000"]);

@@ -24,7 +24,7 @@ async fn data_connections_without_a_counterpart_expire() {
     let id = preamble::random_id().unwrap();
     let mut near = data(&bridge, &id).await;
     let request = client.join(&room, &[id]);
-    client.ask(request).await;
+    client.request(request).await;
     let incoming = sharer.incoming().await;
     closed(&mut near).await;
     // The sharer's connection is not expected any more.
@@ -50,7 +50,7 @@ async fn joins_of_an_address_are_limited_per_minute() {
     for _ in 0..3 {
         let mut client = Client::connect(&bridge).await;
         let request = client.join(&room, &[]);
-        assert!(matches!(client.ask(request).await, from_bridge::Body::Joined(_)));
+        assert!(matches!(client.request(request).await, from_bridge::Body::Joined(_)));
     }
     let mut client = Client::connect(&bridge).await;
     let request = client.join(&room, &[]);

@@ -33,15 +33,20 @@ use tokio_rustls::client::TlsStream;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 async fn bind(change: impl FnOnce(BridgeServerBuilder) -> BridgeServerBuilder) -> BridgeServer {
-    let builder = BridgeServer::builder().token(Some(Token::new("token"))).limits(often());
+    let builder =
+        BridgeServer::builder().token(Some(Token::new("token"))).limits(unlimited_attempts());
     let builder = change(builder);
     builder.bind(&Identity::ephemeral().unwrap()).await.unwrap()
 }
 
 /// Limits without a practical bound on attempts, for tests that retry until a condition holds.
-fn often() -> BridgeLimits {
-    let often = 1_000_000;
-    BridgeLimits { joins_per_minute: often, codes_per_minute: often, ..BridgeLimits::default() }
+fn unlimited_attempts() -> BridgeLimits {
+    let unlimited = 1_000_000;
+    BridgeLimits {
+        joins_per_minute: unlimited,
+        codes_per_minute: unlimited,
+        ..BridgeLimits::default()
+    }
 }
 
 async fn with_limits(limits: BridgeLimits) -> BridgeServer {
@@ -92,7 +97,7 @@ impl Client {
     }
 
     /// Sends a request, and receives its response.
-    async fn ask(&mut self, body: to_bridge::Body) -> from_bridge::Body {
+    async fn request(&mut self, body: to_bridge::Body) -> from_bridge::Body {
         self.send(body).await;
         let response = self.receive().await.unwrap();
         assert_eq!(response.id, 7);
@@ -101,7 +106,7 @@ impl Client {
 
     /// The refusal of a request.
     async fn refused(&mut self, body: to_bridge::Body) -> Refusal {
-        match self.ask(body).await {
+        match self.request(body).await {
             from_bridge::Body::Refused(refused) => Refusal::of(refused.code).unwrap(),
             other => panic!("{other:?}"),
         }
@@ -156,7 +161,7 @@ fn room() -> Room {
 async fn sharer(bridge: &BridgeServer, room: &Room) -> Client {
     let mut sharer = Client::connect(bridge).await;
     let request = sharer.registration("token", room);
-    let response = sharer.ask(request).await;
+    let response = sharer.request(request).await;
     assert!(matches!(response, from_bridge::Body::Registered(_)), "{response:?}");
     sharer
 }
@@ -180,7 +185,7 @@ async fn pair(bridge: &BridgeServer, sharer: &mut Client, room: &Room) -> (TcpSt
     let id = preamble::random_id().unwrap();
     let near = data(bridge, &id).await;
     let request = client.join(room, &[id]);
-    let response = client.ask(request).await;
+    let response = client.request(request).await;
     assert!(matches!(response, from_bridge::Body::Joined(_)), "{response:?}");
     let incoming = sharer.incoming().await;
     assert_eq!(incoming.connections.len(), 1);
@@ -230,7 +235,7 @@ async fn bytes_behind_the_preamble_are_not_lost() {
     let mut near = TcpStream::connect(bridge.addresses()[0]).await.unwrap();
     near.write_all(&[&preamble::encode(&id)[..], b"hello"].concat()).await.unwrap();
     let request = client.join(&room, &[id]);
-    client.ask(request).await;
+    client.request(request).await;
     let incoming = sharer.incoming().await;
     let mut far = data(&bridge, &incoming.connections[0]).await;
     assert_eq!(receive(&mut far, 5).await, b"hello");
@@ -243,13 +248,13 @@ async fn a_client_that_has_joined_opens_further_connections() {
     let mut sharer = sharer(&bridge, &room).await;
     let mut client = Client::connect(&bridge).await;
     let request = client.join(&room, &[]);
-    let from_bridge::Body::Joined(joined) = client.ask(request).await else { panic!() };
+    let from_bridge::Body::Joined(joined) = client.request(request).await else { panic!() };
     assert!(joined.observed.starts_with("127.0.0.1:"), "{joined:?}");
     assert!(joined.sharer_observed.starts_with("127.0.0.1:"), "{joined:?}");
     let ids = [preamble::random_id().unwrap(), preamble::random_id().unwrap()];
     let connect =
         to_bridge::Body::Connect(Connect { connections: bytes(&ids), ..Connect::default() });
-    client.ask(connect.clone()).await;
+    client.request(connect.clone()).await;
     let incoming = sharer.incoming().await;
     assert_eq!(incoming.joiner_observed, joined.observed);
     for (at, id) in ids.iter().enumerate() {
@@ -294,14 +299,14 @@ async fn a_client_needs_the_key_of_a_room_that_exists() {
     // The same connection may try another room.
     let id = preamble::random_id().unwrap();
     let request = client.join(&known, &[id]);
-    assert!(matches!(client.ask(request).await, from_bridge::Body::Joined(_)));
+    assert!(matches!(client.request(request).await, from_bridge::Body::Joined(_)));
     assert_eq!(sharer.incoming().await.connections.len(), 1);
     drop(sharer);
     let start = Instant::now();
     loop {
         let mut late = Client::connect(&bridge).await;
         let request = late.join(&known, &[]);
-        if let from_bridge::Body::Refused(refused) = late.ask(request).await {
+        if let from_bridge::Body::Refused(refused) = late.request(request).await {
             assert_eq!(Refusal::of(refused.code), Some(Refusal::Room));
             return;
         }
@@ -335,12 +340,12 @@ async fn a_client_follows_a_sharer_that_returns() {
     let _lost = sharer(&bridge, &room).await;
     let mut client = Client::connect(&bridge).await;
     let request = client.join(&room, &[]);
-    assert!(matches!(client.ask(request).await, from_bridge::Body::Joined(_)));
+    assert!(matches!(client.request(request).await, from_bridge::Body::Joined(_)));
     let mut again = sharer(&bridge, &room).await;
     let ids = [preamble::random_id().unwrap()];
     let connect =
         to_bridge::Body::Connect(Connect { connections: bytes(&ids), ..Connect::default() });
-    assert!(matches!(client.ask(connect).await, from_bridge::Body::Joined(_)));
+    assert!(matches!(client.request(connect).await, from_bridge::Body::Joined(_)));
     assert_eq!(again.incoming().await.connections.len(), 1);
 }
 
@@ -353,7 +358,7 @@ async fn a_client_may_announce_many_connections_one_by_one() {
     let mut sharer = sharer(&bridge, &room).await;
     let mut client = Client::connect(&bridge).await;
     let request = client.join(&room, &[]);
-    assert!(matches!(client.ask(request).await, from_bridge::Body::Joined(_)));
+    assert!(matches!(client.request(request).await, from_bridge::Body::Joined(_)));
     for _ in 0..COUNT {
         let ids = [preamble::random_id().unwrap()];
         client

@@ -13,7 +13,7 @@ use haul_storage::ErrorKind;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-use super::{PATIENCE, bind, often};
+use super::{PATIENCE, bind, unlimited_attempts};
 
 struct Share {
     _directory: tempfile::TempDir,
@@ -131,7 +131,10 @@ async fn the_error_of_the_first_registration_is_returned() {
 async fn a_sharer_registers_again_at_a_restarted_bridge() {
     let identity = Identity::ephemeral().unwrap();
     let start = |listen| {
-        BridgeServer::builder().token(Some(Token::new("token"))).limits(often()).listen(listen)
+        BridgeServer::builder()
+            .token(Some(Token::new("token")))
+            .limits(unlimited_attempts())
+            .listen(listen)
     };
     let first = start("127.0.0.1:0".parse().unwrap()).bind(&identity).await.unwrap();
     let at = first.addresses()[0];

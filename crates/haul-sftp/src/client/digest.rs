@@ -33,7 +33,7 @@ pub(super) async fn of(inner: &Inner, path: &RelPath, kind: DigestKind) -> Resul
     let mut tries = inner.host.tries();
     let response = loop {
         let session = inner.host.session().await?;
-        match session.request_copy(&request, size).answer().await {
+        match session.request_copy(&request, size).response().await {
             Err(error) if tries.again(&error).await => {}
             outcome => break outcome?,
         }

@@ -1,6 +1,6 @@
 //! Conversion between SFTP attributes and haul's entries and metadata.
 
-use haul_storage::{Entry, EntryKind, KeptTimes, Metadata, RelPath, SpecialKind, Timestamp};
+use haul_storage::{Entry, EntryKind, Metadata, RelPath, SpecialKind, StoredTimes, Timestamp};
 
 use crate::codec::{Attrs, FileKind};
 
@@ -27,7 +27,7 @@ pub(super) fn entry(path: RelPath, attrs: &Attrs) -> Entry {
 }
 
 /// Times of SFTP version 3: unsigned 32-bit seconds, 1970 to 2106.
-pub(super) const KEPT_TIMES: KeptTimes = KeptTimes::seconds(0, u32::MAX as i64);
+pub(super) const STORED_TIMES: StoredTimes = StoredTimes::seconds(0, u32::MAX as i64);
 
 /// The part of `metadata` that version 3 can set; a time out of range becomes the nearest in range.
 pub(super) fn attrs(metadata: &Metadata) -> Attrs {
@@ -36,7 +36,7 @@ pub(super) fn attrs(metadata: &Metadata) -> Attrs {
         owner: metadata.owner,
         permissions: metadata.mode.map(|mode| mode & 0o7777),
         times: metadata.modified.map(|time| {
-            let seconds = u32::try_from(KEPT_TIMES.kept(time).seconds).unwrap_or(u32::MAX);
+            let seconds = u32::try_from(STORED_TIMES.stored(time).seconds).unwrap_or(u32::MAX);
             // Version 3 sets access and modification time together.
             (seconds, seconds)
         }),

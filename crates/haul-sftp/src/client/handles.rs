@@ -35,14 +35,14 @@ pub(super) struct Handles {
     /// Lanes reserved for this file, if the server requires that.
     own: Mutex<Vec<Lane>>,
     /// A shared lane that must stay open, even if the window wants fewer lanes.
-    held: OnceLock<Arc<Session>>,
+    retained: OnceLock<Arc<Session>>,
     /// Held while the file is opened, if handles are few.
     opening: tokio::sync::Mutex<()>,
     pieces: Pieces,
     next_piece: AtomicU64,
     /// Only the range that the caller reads first is prefetched, by the first lane; other lanes prefetch no pieces.
     is_first_known: AtomicBool,
-    behind: TrailingCheck,
+    trailing_check: TrailingCheck,
 }
 
 #[derive(Debug, Clone)]
@@ -89,12 +89,12 @@ impl Handles {
             version: OnceLock::new(),
             open: Mutex::default(),
             own: Mutex::default(),
-            held: OnceLock::new(),
+            retained: OnceLock::new(),
             opening: tokio::sync::Mutex::default(),
             pieces: Pieces::default(),
             next_piece: AtomicU64::new(0),
             is_first_known: AtomicBool::new(false),
-            behind: TrailingCheck::default(),
+            trailing_check: TrailingCheck::default(),
         }
     }
 
@@ -120,15 +120,15 @@ impl Handles {
     }
 
     /// Sends a stat behind a READ, if it is one of the last.
-    pub(super) fn look_behind(&self, part: &Part) {
+    pub(super) fn stat_behind(&self, part: &Part) {
         let is_end = self.version.get().is_some_and(|version| version.size == part.range.end());
         let lanes = || self.all().into_iter().map(|(session, _)| session).collect();
-        self.behind.look(part, is_end, lanes, &self.look());
+        self.trailing_check.send(part, is_end, lanes, &self.look());
     }
 
     /// The results of the stats behind the last READs.
-    pub(super) async fn seen_behind(&self) -> Option<Vec<Response>> {
-        self.behind.seen().await
+    pub(super) async fn stats_behind(&self) -> Option<Vec<Response>> {
+        self.trailing_check.responses().await
     }
 
     /// A lane for `bytes` bytes, and the handle on it: the least loaded lane, unless handles are few.
@@ -158,7 +158,7 @@ impl Handles {
                 Ok(handle) => {
                     opening.opened();
                     let room = lane.reserve(bytes);
-                    self.keep(lane);
+                    self.retain_own(lane);
                     return Ok((room, handle));
                 }
                 Err(error) => opening.refused(&lane, error)?,
@@ -186,7 +186,7 @@ impl Handles {
     }
 
     /// Keeps a lane that is reserved for this file until the file is closed. Ignores shared lanes.
-    pub(super) fn keep(&self, lane: Lane) {
+    pub(super) fn retain_own(&self, lane: Lane) {
         if !lane.is_own() {
             return;
         }
@@ -194,9 +194,9 @@ impl Handles {
     }
 
     /// Keeps a shared lane until the file is closed: an upload in order cannot continue on another lane.
-    pub(super) fn hold(&self, session: &Arc<Session>) {
+    pub(super) fn retain_shared(&self, session: &Arc<Session>) {
         // Called only once.
-        drop(self.held.set(Arc::clone(session)));
+        drop(self.retained.set(Arc::clone(session)));
     }
 
     /// The handle on a lane; opens the file there if it is not open yet.
@@ -277,7 +277,7 @@ impl Handles {
                 Ok((attrs, handle)) => {
                     opening.opened();
                     self.adopt(&lane, handle);
-                    self.keep(lane);
+                    self.retain_own(lane);
                     return Ok(attrs);
                 }
                 Err(error) => opening.refused(&lane, error)?,
@@ -393,8 +393,8 @@ impl Handles {
         open: Pending,
     ) -> Result<(Attrs, Handle)> {
         let at = |error: Error| self.inner.at(error, &self.path);
-        let attrs = error::attrs("open", look.answer().await?).map_err(at)?;
-        let handle = error::handle("open", open.answer().await?);
+        let attrs = error::attrs("open", look.response().await?).map_err(at)?;
+        let handle = error::handle("open", open.response().await?);
         let kind = match attrs.kind() {
             Some(FileKind::File) | None => None,
             Some(FileKind::Directory) => Some((ErrorKind::IsADirectory, "a directory")),
@@ -440,7 +440,7 @@ impl Handles {
 
 impl Drop for Handles {
     fn drop(&mut self) {
-        self.inner.host.lanes.give_up(&self.open_requests());
+        self.inner.host.lanes.drop_prefetched(&self.open_requests());
         for (session, handle) in self.take_all() {
             session.post(&Request::Close(handle));
         }

@@ -80,8 +80,8 @@ impl SftpHost {
     }
 
     /// Number of RTTs that opening the first lane took.
-    pub fn round_trips(&self) -> u32 {
-        self.lanes.round_trips()
+    pub fn rtts(&self) -> u32 {
+        self.lanes.rtts()
     }
 
     /// Resolves a path of a location on the server, and looks up the entry there, in one RTT. A path without
@@ -108,8 +108,8 @@ impl SftpHost {
         let requested = self.requested(&session, path).await?;
         let absolute = session.request_or_prefetched(&Request::Realpath(requested.clone()));
         let found = session.request_or_prefetched(&Request::Stat(requested.clone()));
-        let absolute = absolute.answer().await?;
-        let kind = self.kind("open", found.answer().await?, &requested)?;
+        let absolute = absolute.response().await?;
+        let kind = self.kind("open", found.response().await?, &requested)?;
         let path = match absolute {
             // Some servers refuse REALPATH for a path that does not exist.
             Response::Status { .. } if kind.is_none() => requested.clone(),
@@ -156,8 +156,8 @@ impl SftpHost {
         let mut nearest = None;
         let mut kind = None;
         for ((prefix, after), (absolute, found)) in prefixes.iter().zip(requests) {
-            let absolute = absolute.answer().await?;
-            let found = found.answer().await?;
+            let absolute = absolute.response().await?;
+            let found = found.response().await?;
             let hidden = Status::PermissionDenied;
             if *after < requested.len()
                 && matches!(found, Response::Status { status, .. } if status == hidden)
@@ -173,7 +173,7 @@ impl SftpHost {
                 return Err(self.at(error, prefix));
             }
         }
-        let exists = matches!(itself.answer().await?, Response::Attrs(_));
+        let exists = matches!(itself.response().await?, Response::Attrs(_));
         let Some((directory, after)) = nearest else {
             return Err(self.at(Error::new(ErrorKind::NotFound, "open"), &requested));
         };
@@ -234,7 +234,7 @@ impl SftpHost {
                 .because("the server knows no other user's home (expand-path@openssh.com)"));
         }
         let request = Request::Extended(Extended::ExpandPath(path.clone()));
-        let response = session.request(&request).answer().await?;
+        let response = session.request(&request).response().await?;
         Ok(error::one_name("resolve", response).map_err(|e| self.at(e, path))?.name)
     }
 
@@ -266,10 +266,10 @@ impl SftpHost {
     }
 
     /// Sends an idempotent request, and retries if the lane is lost.
-    pub(super) async fn ask(&self, request: &Request) -> Result<Response> {
+    pub(super) async fn request_with_retries(&self, request: &Request) -> Result<Response> {
         let mut tries = self.tries();
         loop {
-            match self.tell(request).await {
+            match self.request_once(request).await {
                 Err(error) if tries.again(&error).await => {}
                 outcome => return outcome,
             }
@@ -278,12 +278,12 @@ impl SftpHost {
 
     /// The prefetched response to `request`, if there is one that is still valid. It is returned only once.
     pub(super) async fn prefetched(&self, request: &Request) -> Option<Response> {
-        self.lanes.ahead(request)?.prefetched(request)?.answer().await.ok()
+        self.lanes.ahead(request)?.prefetched(request)?.response().await.ok()
     }
 
     /// Sends a request without retrying.
-    pub(super) async fn tell(&self, request: &Request) -> Result<Response> {
-        self.session().await?.request(request).answer().await
+    pub(super) async fn request_once(&self, request: &Request) -> Result<Response> {
+        self.session().await?.request(request).response().await
     }
 
     /// A retry counter for an idempotent operation.

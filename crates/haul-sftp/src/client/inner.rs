@@ -130,7 +130,8 @@ impl Inner {
 
     /// The target of a link.
     pub(super) async fn read_link(&self, path: &RelPath) -> Result<Vec<u8>> {
-        let response = self.host.ask(&Request::Readlink(self.on_server(path))).await?;
+        let response =
+            self.host.request_with_retries(&Request::Readlink(self.on_server(path))).await?;
         let name = error::one_name("read the link", response).map_err(|e| self.at(e, path))?;
         Ok(name.name.to_vec())
     }
@@ -174,7 +175,7 @@ impl Inner {
 
     pub(super) async fn is_full(&self) -> Result<bool> {
         let request = Request::Extended(Extended::Statvfs(self.root.clone()));
-        match self.host.ask(&request).await? {
+        match self.host.request_with_retries(&request).await? {
             Response::Extended(reply) => Ok(StatVfs::decode(reply)
                 .is_ok_and(|fs| fs.bavail == 0 || (fs.files > 0 && fs.favail == 0))),
             other => Err(error::unexpected("read the free space", other)),
@@ -182,7 +183,8 @@ impl Inner {
     }
 
     pub(super) async fn host_lstat(&self, path: &RelPath) -> Result<Attrs> {
-        let response = self.host.ask(&Request::Lstat(self.on_server(path))).await?;
+        let response =
+            self.host.request_with_retries(&Request::Lstat(self.on_server(path))).await?;
         error::attrs("access", response)
     }
 
@@ -191,13 +193,13 @@ impl Inner {
         let mut opening = self.host.opening(true);
         let (lane, handle) = loop {
             let lane = opening.lane().await?;
-            match error::handle("list", lane.request(&open).answer().await?) {
+            match error::handle("list", lane.request(&open).response().await?) {
                 Ok(handle) => break (lane, handle),
                 Err(error) => opening.refused(&lane, error)?,
             }
         };
         opening.opened();
-        let first = lane.request(&Request::Readdir(handle.clone())).answer().await;
+        let first = lane.request(&Request::Readdir(handle.clone())).response().await;
         lane.post(&Request::Close(handle));
         Ok(match first? {
             Response::Names(names) => {
@@ -219,7 +221,7 @@ impl Inner {
         let attrs = Attrs { permissions: mode, ..Attrs::default() };
         let before = session.request(&Request::Lstat(on_server.clone()));
         let made = session.request(&Request::Mkdir(on_server, attrs));
-        let (before, made) = (before.answer().await?, made.answer().await?);
+        let (before, made) = (before.response().await?, made.response().await?);
         match error::done("create directory", made) {
             // Some servers report success if the directory exists.
             Ok(()) if matches!(before, Response::Attrs(_)) => {
@@ -248,7 +250,7 @@ impl Inner {
             false => Request::Remove(on_server),
         };
         self.directories.forget(path);
-        match error::done("remove", self.host.tell(&request).await?) {
+        match error::done("remove", self.host.request_once(&request).await?) {
             Err(error) if is_directory && error.kind() == ErrorKind::Other => {
                 let full = !self.is_empty(path).await.unwrap_or(true);
                 let kind = if full { ErrorKind::NotEmpty } else { error.kind() };
@@ -264,14 +266,14 @@ impl Inner {
         if let Err(error) = self.make_link(&part, link).await {
             // An earlier run may have left an entry of that name; otherwise the link cannot be created at
             // all.
-            let removed = self.host.tell(&Request::Remove(part.clone())).await?;
+            let removed = self.host.request_once(&Request::Remove(part.clone())).await?;
             error::done("remove", removed).map_err(|_| self.at(error, path))?;
             self.make_link(&part, link).await.map_err(|error| self.at(error, path))?;
         }
         let taken = self.take_name(&part, path, true).await;
         // Renaming a hard link to another one of the same file does nothing and succeeds (rename(2)), so the
         // old name is removed. It must not stay after a failure either.
-        self.host.tell(&Request::Remove(part)).await?;
+        self.host.request_once(&Request::Remove(part)).await?;
         taken
     }
 
@@ -285,6 +287,6 @@ impl Inner {
                 Request::Extended(Extended::Hardlink { from: self.on_server(file), to })
             }
         };
-        error::done("make a link", self.host.tell(&request).await?)
+        error::done("make a link", self.host.request_once(&request).await?)
     }
 }

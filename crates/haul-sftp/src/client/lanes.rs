@@ -35,7 +35,7 @@ pub(super) struct Lanes {
 struct Opener {
     dial: Arc<dyn Dial>,
     patience: Patience,
-    round_trips: u32,
+    rtts: u32,
     /// Requests that the first lane will prefetch.
     prefetched: Vec<Request>,
     /// The lane that prefetched them.
@@ -72,7 +72,7 @@ impl Lanes {
         let opener = Opener {
             dial: Arc::clone(&dial),
             patience: Patience::new(dial.waits()),
-            round_trips: 0,
+            rtts: 0,
             prefetched: Vec::new(),
             lead: Weak::new(),
             leading: false,
@@ -109,8 +109,8 @@ impl Lanes {
     }
 
     /// The number of RTTs that connecting the first lane took.
-    pub(super) fn round_trips(&self) -> u32 {
-        self.pool.with(|opener, _, _| opener.round_trips)
+    pub(super) fn rtts(&self) -> u32 {
+        self.pool.with(|opener, _, _| opener.rtts)
     }
 
     /// Whether there ever was a lane.
@@ -182,7 +182,7 @@ impl Lanes {
     }
 
     /// Prefetches a request on the least loaded lane, if one is open and the request was not prefetched already.
-    pub(super) fn ask_early(&self, request: Request) {
+    pub(super) fn prefetch_now(&self, request: Request) {
         if self.ahead(&request).is_some() {
             return;
         }
@@ -218,7 +218,7 @@ impl Lanes {
     }
 
     /// A file was closed: new lanes no longer prefetch the requests that open it, and unused responses are dropped.
-    pub(super) fn give_up(&self, requests: &[Request]) {
+    pub(super) fn drop_prefetched(&self, requests: &[Request]) {
         let lanes = self.pool.with(|opener, open, _| {
             drop(opener.opened.take_if(|ahead| ahead.requests == requests));
             open.to_vec()
@@ -267,12 +267,12 @@ impl Connect for Opener {
 
     fn start(&mut self, greeted: Greeted, supply: &mut Supply, _: &Arc<Notify>) -> Arc<Session> {
         // The connection is authenticated.
-        supply.on_taken_in();
+        supply.on_admitted();
         let Greeted { channel, prefetched, leads } = greeted;
         let (host, patience) = (self.dial.host(), self.patience.clone());
         let session = Session::start(channel, &host, patience, prefetched.clone());
-        if self.round_trips == 0 {
-            self.round_trips = session.round_trips;
+        if self.rtts == 0 {
+            self.rtts = session.rtts;
         }
         if let Some((given, path)) = &self.resolved {
             session.same_as_prefetched(|early| prefetch::resolved(early, given, path));

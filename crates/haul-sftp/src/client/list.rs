@@ -118,11 +118,11 @@ async fn open_on(
         }
     };
     let look = match look {
-        Some(look) => Some(look.answer().await?),
+        Some(look) => Some(look.response().await?),
         None => None,
     };
     // Wait for the handle even if LSTAT fails, so that it can be closed before the lane is released.
-    let opened = error::handle("list", open.answer().await?);
+    let opened = error::handle("list", open.response().await?);
     if let Some(look) = look {
         let attrs = error::attrs("list", look);
         if !matches!(&attrs, Ok(attrs) if attrs.kind() == Some(FileKind::Directory)) {
@@ -208,7 +208,7 @@ impl Listing {
             let pending = self.requested.pop_front()?;
             let is_guessed = self.opened.guessed > 0;
             self.opened.guessed = self.opened.guessed.saturating_sub(1);
-            match pending.answer().await {
+            match pending.response().await {
                 Ok(Response::Names(mut names)) => {
                     self.readdir_ahead();
                     self.remove_returned(&mut names);

@@ -29,7 +29,7 @@ pub(super) struct Part {
 
 impl Part {
     /// Requests a range, which must not be longer than the server's limit (a 32-bit number).
-    pub(super) fn ask(session: &Arc<Session>, handle: &Handle, range: Range) -> Self {
+    pub(super) fn request(session: &Arc<Session>, handle: &Handle, range: Range) -> Self {
         let pending = session.request(&read(handle, range));
         Self { is_guessed: false, ..Self::guessed(session, handle, range, pending) }
     }

@@ -1,7 +1,7 @@
 //! Limits how long a lane may be silent while a response is pending, and reports long waits.
 //!
 //! ```text
-//! Patience (one per host) → Silence (one per lane): heard, asked, answered → within
+//! Patience (one per host) → Silence (one per lane): on_activity, on_request, on_response → within
 //! ```
 //!
 //! A lane counts as silent from the last byte received or the last packet sent on it, not per
@@ -53,7 +53,7 @@ pub(super) struct Silence {
     host: Patience,
     began: Instant,
     /// Time of the last progress on the lane, in milliseconds since `began`.
-    heard: AtomicU64,
+    activity_ms: AtomicU64,
 }
 
 /// Names a request in reports and errors: `response to OPENDIR /srv/data`.
@@ -78,25 +78,25 @@ impl Patience {
 impl Silence {
     /// For a new lane.
     pub(super) fn new(host: Patience) -> Self {
-        Self { host, began: Instant::now(), heard: AtomicU64::new(0) }
+        Self { host, began: Instant::now(), activity_ms: AtomicU64::new(0) }
     }
 
     /// Bytes were received, or a packet was sent.
-    pub(super) fn heard(&self) {
+    pub(super) fn on_activity(&self) {
         let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.heard.store(now, Ordering::Relaxed);
-        self.host.waits.heard();
+        self.activity_ms.store(now, Ordering::Relaxed);
+        self.host.waits.on_activity();
     }
 
     /// A request with this limit was sent.
-    pub(super) fn asked(&self, limit: Duration) {
+    pub(super) fn on_request(&self, limit: Duration) {
         if is_lasting(limit) {
             self.host.lasting.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// The request is not pending any more.
-    pub(super) fn answered(&self, limit: Duration) {
+    pub(super) fn on_response(&self, limit: Duration) {
         if is_lasting(limit) {
             self.host.lasting.fetch_sub(1, Ordering::Relaxed);
         }
@@ -121,8 +121,9 @@ impl Silence {
                 return Ok(output);
             }
             let limit = self.limit(longest());
-            let heard = self.began + Duration::from_millis(self.heard.load(Ordering::Relaxed));
-            left = (heard.max(began) + limit).saturating_duration_since(Instant::now());
+            let activity =
+                self.began + Duration::from_millis(self.activity_ms.load(Ordering::Relaxed));
+            left = (activity.max(began) + limit).saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(limit);
             }
@@ -271,7 +272,7 @@ mod tests {
         let progress = async {
             for _ in 0..10 {
                 tokio::time::sleep(SILENCE * 9 / 10).await;
-                silence.heard();
+                silence.on_activity();
             }
             pending::<()>().await;
         };
@@ -284,12 +285,12 @@ mod tests {
     async fn a_flush_on_one_lane_extends_the_limit_of_the_others() {
         let host = Patience::default();
         let [flushing, other] = [Silence::new(host.clone()), Silence::new(host)];
-        flushing.asked(LASTING);
+        flushing.on_request(LASTING);
         let began = Instant::now();
         let wait = || other.within(|| "x".to_owned(), || SILENCE, pending::<()>());
         assert_eq!(wait().await, Err(LASTING));
         assert_eq!(began.elapsed(), LASTING);
-        flushing.answered(LASTING);
+        flushing.on_response(LASTING);
         let began = Instant::now();
         assert_eq!(wait().await, Err(SILENCE));
         assert_eq!(began.elapsed(), SILENCE);

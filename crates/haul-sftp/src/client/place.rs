@@ -25,7 +25,7 @@ impl Inner {
         if replace && self.rename_replaces() {
             let to = to.clone();
             let posix = Request::Extended(Extended::PosixRename { from: from.clone(), to });
-            match error::done("rename", self.host.tell(&posix).await?) {
+            match error::done("rename", self.host.request_once(&posix).await?) {
                 Err(error) if error.kind() == ErrorKind::Unsupported => {
                     self.host.quirks.learn_no_posix_rename();
                 }
@@ -39,16 +39,16 @@ impl Inner {
         let session = self.host.session().await?;
         let renamed = session.request(&rename(from, &to));
         // Needed only if the RENAME is refused; sending it along saves an RTT then.
-        let there = replace.then(|| session.request(&Request::Lstat(to.clone())));
-        match (error::done("rename", renamed.answer().await?), there) {
+        let existing = replace.then(|| session.request(&Request::Lstat(to.clone())));
+        match (error::done("rename", renamed.response().await?), existing) {
             (Ok(()), _) => {
                 if replace {
                     self.clear_aside(path).await?;
                 }
             }
-            (Err(error), Some(there)) => {
-                let there = error::attrs("access", there.answer().await?);
-                self.replace(from, path, there, error).await?;
+            (Err(error), Some(existing)) => {
+                let existing = error::attrs("access", existing.response().await?);
+                self.replace(from, path, existing, error).await?;
             }
             (Err(error), None) => return Err(self.why_not(error, path).await),
         }
@@ -71,15 +71,15 @@ impl Inner {
     }
 
     async fn copy_mode(&self, path: &RelPath, to: &Bytes) -> Result<()> {
-        let there = self.host_lstat(path).await;
-        let file = there.ok().filter(|there| there.kind() == Some(FileKind::File));
+        let existing = self.host_lstat(path).await;
+        let file = existing.ok().filter(|attrs| attrs.kind() == Some(FileKind::File));
         let mode = file.and_then(|file| file.permissions).map(|mode| mode & 0o777);
         let Some(mode) = mode.filter(|mode| *mode != self.default_mode) else { return Ok(()) };
         if self.host.attributes.has_no_mode() {
             return Ok(());
         }
         let attrs = Attrs { permissions: Some(mode), ..Attrs::default() };
-        let response = self.host.tell(&Request::Setstat(to.clone(), attrs)).await?;
+        let response = self.host.request_once(&Request::Setstat(to.clone(), attrs)).await?;
         error::done("set the mode", response).map_err(|error| self.at(error, path))
     }
 
@@ -110,7 +110,7 @@ impl Inner {
         let aside = self.aside_of(path)?;
         match self.remove_aside(&aside, path).await {
             // A write-only directory refuses both removal and LSTAT.
-            Err(error) if self.is_there(&aside).await => Err(error),
+            Err(error) if self.exists(&aside).await => Err(error),
             _ => Ok(()),
         }
     }
@@ -120,21 +120,21 @@ impl Inner {
         self.has(name::POSIX_RENAME) && !self.host.quirks.has_no_posix_rename()
     }
 
-    /// Replaces `there` at `path` on a server that refuses to rename onto it.
+    /// Replaces `existing` at `path` on a server that refuses to rename onto it.
     async fn replace(
         &self,
         from: &Bytes,
         path: &RelPath,
-        there: Result<Attrs>,
+        existing: Result<Attrs>,
         refusal: Error,
     ) -> Result<()> {
         if matches!(refusal.kind(), ErrorKind::Unreachable | ErrorKind::Busy) {
             return Err(self.at(refusal, path));
         }
-        match there {
+        match existing {
             // Nothing exists there.
             Err(_) => return Err(self.at(refusal, path)),
-            Ok(there) if there.kind() == Some(FileKind::Directory) => {
+            Ok(attrs) if attrs.kind() == Some(FileKind::Directory) => {
                 let error = Error::new(ErrorKind::IsADirectory, refusal.operation());
                 return Err(self.at(error.because(refusal.cause()), path));
             }
@@ -151,13 +151,13 @@ impl Inner {
             let error = Error::new(refusal.kind(), refusal.operation()).because(cause);
             return Err(self.at(error, path));
         }
-        let placed = match self.host.tell(&rename(from, &to)).await {
-            Ok(placed) => error::done("rename", placed),
+        let renamed = match self.host.request_once(&rename(from, &to)).await {
+            Ok(response) => error::done("rename", response),
             // The rename may have been done before the lane was lost.
             Err(_) if self.is_missing(from).await && !self.is_missing(&to).await => Ok(()),
             Err(lost) => Err(lost),
         };
-        match placed {
+        match renamed {
             Ok(()) => self.remove_aside(&aside, path).await,
             Err(error) => match self.put_back(&aside, &to).await {
                 Ok(()) => Err(self.at(error, path)),
@@ -178,21 +178,24 @@ impl Inner {
     /// Renames the old file aside. The inner error is a refusal, after which it still has its name.
     async fn move_aside(&self, to: &Bytes, aside: &Bytes) -> Result<Result<()>> {
         let away = rename(to, aside);
-        let refused = match error::done("rename", self.host.tell(&away).await?) {
+        let refused = match error::done("rename", self.host.request_once(&away).await?) {
             Ok(()) => return Ok(Ok(())),
             Err(refused) => refused,
         };
         // A file left aside by an earlier run is older than the one that has the name.
-        match self.host.tell(&Request::Remove(aside.clone())).await? {
+        match self.host.request_once(&Request::Remove(aside.clone())).await? {
             Response::Status { status: Status::Ok, .. } => {
-                Ok(error::done("rename", self.host.tell(&away).await?))
+                Ok(error::done("rename", self.host.request_once(&away).await?))
             }
             _ => Ok(Err(refused)),
         }
     }
 
     async fn put_back(&self, aside: &Bytes, to: &Bytes) -> Result<()> {
-        match error::done("put the old file back", self.host.ask(&rename(aside, to)).await?) {
+        match error::done(
+            "put the old file back",
+            self.host.request_with_retries(&rename(aside, to)).await?,
+        ) {
             // It was renamed, but the lane was lost before the response.
             Err(_) if self.is_missing(aside).await && !self.is_missing(to).await => Ok(()),
             outcome => outcome,
@@ -200,7 +203,7 @@ impl Inner {
     }
 
     async fn remove_aside(&self, aside: &Bytes, path: &RelPath) -> Result<()> {
-        let removed = self.host.ask(&Request::Remove(aside.clone())).await?;
+        let removed = self.host.request_with_retries(&Request::Remove(aside.clone())).await?;
         let is_gone = matches!(removed, Response::Status { status: Status::NoSuchFile, .. });
         let Err(error) = error::done("remove the old file", removed) else { return Ok(()) };
         if is_gone || self.is_missing(aside).await {
@@ -225,14 +228,17 @@ impl Inner {
     }
 
     /// Whether the server reports an entry.
-    async fn is_there(&self, at: &Bytes) -> bool {
-        matches!(self.host.ask(&Request::Lstat(at.clone())).await, Ok(Response::Attrs(_)))
+    async fn exists(&self, at: &Bytes) -> bool {
+        matches!(
+            self.host.request_with_retries(&Request::Lstat(at.clone())).await,
+            Ok(Response::Attrs(_))
+        )
     }
 
     /// Whether the server reports that nothing exists.
     async fn is_missing(&self, at: &Bytes) -> bool {
-        let there = self.host.ask(&Request::Lstat(at.clone())).await;
-        matches!(there, Ok(Response::Status { status: Status::NoSuchFile, .. }))
+        let found = self.host.request_with_retries(&Request::Lstat(at.clone())).await;
+        matches!(found, Ok(Response::Status { status: Status::NoSuchFile, .. }))
     }
 }
 

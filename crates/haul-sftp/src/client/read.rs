@@ -105,10 +105,10 @@ impl ReadAt for SftpFile {
     }
 
     async fn recheck(&self) -> Result<Identity> {
-        let seen = if self.has_grown { None } else { self.handles.seen_behind().await };
+        let seen = if self.has_grown { None } else { self.handles.stats_behind().await };
         let responses = match seen {
             Some(seen) => seen,
-            None => vec![self.inner.host.ask(&self.handles.look()).await?],
+            None => vec![self.inner.host.request_with_retries(&self.handles.look()).await?],
         };
         let mut now = self.identity.clone();
         for response in responses {
@@ -125,7 +125,7 @@ impl ReadAt for SftpFile {
     async fn grown(&self) -> Result<Option<Arc<dyn ReadAt>>> {
         // By an open handle, since the path may name another file by now.
         let Some((session, handle)) = self.handles.current() else { return Ok(None) };
-        let response = session.request(&Request::Fstat(handle)).answer().await?;
+        let response = session.request(&Request::Fstat(handle)).response().await?;
         let attrs = error::attrs("access", response).map_err(|e| self.inner.at(e, &self.path))?;
         let entry = entry::entry(self.path.clone(), &attrs);
         if entry.known_size().is_none_or(|size| size <= self.identity.size) {
@@ -193,13 +193,13 @@ impl Reading {
 
     async fn advance(&mut self) -> Result<Option<Block>> {
         if let State::New = self.state {
-            self.ask().await?;
+            self.request().await?;
         }
         loop {
             let State::Requested(parts) = &mut self.state else { return Ok(None) };
             let Some(part) = parts.pop_front() else { return Ok(None) };
             let Part { range, requested, is_guessed, session, handle, pending } = part;
-            match pending.answer().await? {
+            match pending.response().await? {
                 Response::Data(mut block) => {
                     let length = block.len() as u64;
                     if length > requested {
@@ -217,8 +217,8 @@ impl Reading {
                     if length < range.len() {
                         // A short response: the rest is requested at once, and returned before later parts.
                         let rest = range.split_at(length).1;
-                        let rest = Part::ask(&session, &handle, rest);
-                        self.handles.look_behind(&rest);
+                        let rest = Part::request(&session, &handle, rest);
+                        self.handles.stat_behind(&rest);
                         parts.push_front(rest);
                     }
                     return Ok(Some(block));
@@ -226,8 +226,8 @@ impl Reading {
                 Response::Status { status: Status::Eof, .. } => return Ok(None),
                 // The file was not open yet, on a server that does not process requests in order.
                 Response::Status { .. } if is_guessed => {
-                    let again = Part::ask(&session, &handle, range);
-                    self.handles.look_behind(&again);
+                    let again = Part::request(&session, &handle, range);
+                    self.handles.stat_behind(&again);
                     parts.push_front(again);
                 }
                 other => return Err(error::unexpected("read", other)),
@@ -235,7 +235,7 @@ impl Reading {
         }
     }
 
-    async fn ask(&mut self) -> Result<()> {
+    async fn request(&mut self) -> Result<()> {
         if self.range.is_empty() {
             self.state = State::Over;
             return Ok(());
@@ -255,10 +255,10 @@ impl Reading {
             };
             let most = u64::from(room.server().await?.read);
             let reads = reads(rest, most, room.is_far());
-            parts.extend(reads.into_iter().map(|range| Part::ask(&room, &handle, range)));
+            parts.extend(reads.into_iter().map(|range| Part::request(&room, &handle, range)));
         }
         for part in &parts {
-            self.handles.look_behind(part);
+            self.handles.stat_behind(part);
         }
         self.state = State::Requested(parts);
         Ok(())

@@ -48,7 +48,7 @@ pub(super) struct Session {
     shared: Arc<Shared>,
     tasks: Vec<AbortHandle>,
     /// The number of RTTs that connecting took.
-    pub(super) round_trips: u32,
+    pub(super) rtts: u32,
     gauge: Option<RttGauge>,
     prefetch: Arc<Prefetch<Pending>>,
     /// The server's SSH identification.
@@ -64,7 +64,7 @@ impl Session {
         patience: Patience,
         prefetched: Vec<Request>,
     ) -> Self {
-        let Channel { incoming, outgoing, server, rtt, round_trips, gauge } = channel;
+        let Channel { incoming, outgoing, server, rtt, rtts, gauge } = channel;
         let (queue, queued) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared::new(host, queue, rtt, Silence::new(patience)));
         let limits =
@@ -83,7 +83,7 @@ impl Session {
             tasks.push(tokio::spawn(forget(Arc::clone(&prefetch))).abort_handle());
         }
         let identification = server;
-        Self { shared, tasks, round_trips, gauge, identification, prefetch }
+        Self { shared, tasks, rtts, gauge, identification, prefetch }
     }
 
     /// The first bytes to a server: INIT. For servers that are known to respond to requests sent before their
@@ -218,14 +218,14 @@ impl SharedLane for Session {
     }
 
     fn rtt(&self) -> Option<Duration> {
-        match self.shared.round_trip_ns.load(Ordering::Relaxed) {
+        match self.shared.rtt_ns.load(Ordering::Relaxed) {
             u64::MAX => None,
             nanos => Some(Duration::from_nanos(nanos)),
         }
     }
 
-    fn at_present(&self) -> Option<Duration> {
-        self.gauge.as_ref()?.round_trips()?.at_present(RECENT)
+    fn current_rtt(&self) -> Option<Duration> {
+        self.gauge.as_ref()?.sample()?.current_rtt(RECENT)
     }
 }
 
@@ -276,7 +276,7 @@ async fn write(
             shared.end(&error);
             return;
         }
-        shared.silence.heard();
+        shared.silence.on_activity();
     }
 }
 
@@ -296,7 +296,7 @@ async fn read(
     let error = loop {
         match incoming.next().await {
             Some(Ok(bytes)) => {
-                shared.silence.heard();
+                shared.silence.on_activity();
                 deframer.push(bytes);
             }
             Some(Err(error)) => break error,
@@ -344,7 +344,7 @@ fn dispatch(
             _ if greeting.is_some() => {
                 return Err(protocol("a response before the greeting"));
             }
-            response => shared.answer(id, response)?,
+            response => shared.complete(id, response)?,
         }
     }
     Ok(())
@@ -361,7 +361,7 @@ async fn learn(shared: Arc<Shared>, extensions: Extensions, limits: Option<Pendi
     };
     let limits = match limits {
         None => None,
-        Some(pending) => match pending.answer().await {
+        Some(pending) => match pending.response().await {
             Ok(Response::Extended(reply)) => Limits::decode(reply).ok(),
             // Without the extension, the minimum that every server must accept applies.
             _ => None,
@@ -410,7 +410,7 @@ mod tests {
             outgoing: Box::new(Sent(sent)),
             server: String::new(),
             rtt: None,
-            round_trips: 0,
+            rtts: 0,
             gauge: None,
         };
         let session = Session::start(channel, "test", Patience::default(), Vec::new());

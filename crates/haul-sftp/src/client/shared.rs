@@ -42,7 +42,7 @@ pub(super) struct Shared {
     /// Bytes that the lane is expected to carry per RTT.
     pub(super) allowance: AtomicU64,
     /// Shortest time from a request without payload to its response, in nanoseconds.
-    pub(super) round_trip_ns: AtomicU64,
+    pub(super) rtt_ns: AtomicU64,
     pub(super) server: watch::Sender<Option<Arc<Server>>>,
     pub(super) table: Table,
     pub(super) silence: Silence,
@@ -108,7 +108,7 @@ pub(super) struct Waiter {
 
 impl Pending {
     /// Waits for the response. Closes the lane if it is silent for too long.
-    pub(super) async fn answer(mut self) -> Result<Response> {
+    pub(super) async fn response(mut self) -> Result<Response> {
         let Self { shared, response, subject, .. } = &mut self;
         let received = match response.try_recv() {
             Err(TryRecvError::Empty) => shared.awaited(|| subject.to_string(), response).await?,
@@ -154,7 +154,7 @@ impl Shared {
             outstanding: AtomicU64::new(0),
             names_held: AtomicU64::new(0),
             allowance: AtomicU64::new(FIRST_ALLOWANCE),
-            round_trip_ns: AtomicU64::new(rtt.map_or(u64::MAX, nanos)),
+            rtt_ns: AtomicU64::new(rtt.map_or(u64::MAX, nanos)),
             server: watch::Sender::new(None),
             table: Table::default(),
             silence,
@@ -227,8 +227,8 @@ impl Shared {
         // If the session has ended, the sender is dropped here, and its receiver reports the cause.
         if waiting.ended.is_none() {
             let sent = sent.filter(|_| weight == 0);
-            let opens = self.table.asked(request);
-            self.silence.asked(limit);
+            let opens = self.table.on_request(request);
+            self.silence.on_request(limit);
             waiting.by_id.insert(id, Waiter { response: sender, sent, weight, opens, limit });
         }
         (id, Pending { shared: Arc::clone(self), response, weight, subject: Subject::of(request) })
@@ -249,7 +249,7 @@ impl Shared {
         if waiting.ended.is_none() {
             waiting.ended = Some(Ended { kind, cause });
             for (_, waiter) in waiting.by_id.drain() {
-                self.silence.answered(waiter.limit);
+                self.silence.on_response(waiter.limit);
             }
             drop(waiting);
             // Wake the tasks that wait for the greeting.
@@ -311,26 +311,26 @@ impl Shared {
     }
 
     /// Passes a response to the task that waits for it.
-    pub(super) fn answer(self: &Arc<Self>, id: u32, response: Response) -> Result<()> {
+    pub(super) fn complete(self: &Arc<Self>, id: u32, response: Response) -> Result<()> {
         let waiter = {
             let mut waiting = self.lock();
             let Some(waiter) = waiting.by_id.remove(&id) else {
                 return Err(protocol(format!("a response to the unknown request {id}")));
             };
             if waiter.weight > 0 {
-                let rtt = self.round_trip_ns.load(Ordering::Relaxed);
+                let rtt = self.rtt_ns.load(Ordering::Relaxed);
                 let carried = waiting.pace.carry(waiter.weight, Duration::from_nanos(rtt));
                 let allowance = FIRST_ALLOWANCE.max(GROWTH * carried);
                 self.allowance.store(allowance, Ordering::Relaxed);
             }
             waiter
         };
-        self.silence.answered(waiter.limit);
+        self.silence.on_response(waiter.limit);
         if waiter.opens {
-            self.table.answered(&response);
+            self.table.on_response(&response);
         }
         if let Some(sent) = waiter.sent {
-            self.round_trip_ns.fetch_min(nanos(sent.elapsed()), Ordering::Relaxed);
+            self.rtt_ns.fetch_min(nanos(sent.elapsed()), Ordering::Relaxed);
         }
         self.hold(&response)?;
         if let Err(unwanted) = waiter.response.send(Ok(response)) {

@@ -14,7 +14,7 @@ pub(super) async fn at(inner: &Inner, path: &RelPath) -> Result<Option<Space>> {
     let mut directory = path.clone();
     loop {
         let request = Request::Extended(Extended::Statvfs(inner.on_server(&directory)));
-        match inner.host.ask(&request).await? {
+        match inner.host.request_with_retries(&request).await? {
             Response::Extended(reply) => {
                 return Ok(StatVfs::decode(reply).ok().and_then(|found| space(inner, &found)));
             }

@@ -65,7 +65,7 @@ impl SftpStorage {
             can.sync = has(name::FSYNC);
             can.resume = true;
             can.times = true;
-            can.kept_times = entry::KEPT_TIMES;
+            can.stored_times = entry::STORED_TIMES;
             can.mode = true;
             can.owner = true;
             can.digests = if makes_digests { vec![DigestKind::Sha256] } else { Vec::new() };
@@ -140,8 +140,8 @@ impl Storage for SftpStorage {
                 Err(error) if tries.again(&error).await => {}
                 // It was created, but the lane was lost before the response.
                 Err(error) if !tries.is_first() && error.kind() == ErrorKind::AlreadyExists => {
-                    let there = inner.host_lstat(path).await;
-                    let made = there.is_ok_and(|attrs| attrs.kind() == Some(FileKind::Directory));
+                    let found = inner.host_lstat(path).await;
+                    let made = found.is_ok_and(|attrs| attrs.kind() == Some(FileKind::Directory));
                     return if made { Ok(()) } else { Err(error) };
                 }
                 outcome => return outcome,
@@ -214,7 +214,7 @@ impl Storage for SftpStorage {
         let flags = OpenFlags::WRITE.and(OpenFlags::CREATE).and(OpenFlags::EXCLUSIVE);
         let attrs = Attrs { permissions: source.metadata().await?.mode, ..Attrs::default() };
         let create = Request::Open { path: inner.on_server(to), flags, attrs };
-        let created = session.request(&create).answer().await?;
+        let created = session.request(&create).response().await?;
         let to_handle = match error::handle("copy", created) {
             Ok(handle) => handle,
             Err(error) => return Err(inner.why_not(error, to).await),
@@ -228,8 +228,8 @@ impl Storage for SftpStorage {
         });
         let copied = session.request_copy(&request, source.identity().size);
         let closed = session.request(&Request::Close(to_handle));
-        let outcome = error::done("copy", copied.answer().await?)
-            .and(error::done("copy", closed.answer().await?));
+        let outcome = error::done("copy", copied.response().await?)
+            .and(error::done("copy", closed.response().await?));
         if outcome.is_err() {
             session.post(&Request::Remove(inner.on_server(to)));
         }
@@ -276,7 +276,7 @@ impl Storage for SftpStorage {
     fn prefetch(&self, path: &RelPath) {
         // A name that is too long for a part file is an error when it is created.
         if let Ok(part) = part_of(path) {
-            self.inner.host.lanes.ask_early(Request::Lstat(self.inner.on_server(&part)));
+            self.inner.host.lanes.prefetch_now(Request::Lstat(self.inner.on_server(&part)));
         }
     }
 

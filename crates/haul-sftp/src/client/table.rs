@@ -43,8 +43,8 @@ enum Sent {
 
 impl Table {
     /// Tracks a request; to be called in the order in which requests are sent. Returns whether it opens something: then
-    /// call [`Table::answered`] with its response.
-    pub(super) fn asked(&self, request: &Request) -> bool {
+    /// call [`Table::on_response`] with its response.
+    pub(super) fn on_request(&self, request: &Request) -> bool {
         match request {
             Request::Open { .. } | Request::Opendir(_) => {
                 self.lock().sent.push_back(Sent::Open);
@@ -66,7 +66,7 @@ impl Table {
     }
 
     /// Tracks the response to the first open in flight.
-    pub(super) fn answered(&self, response: &Response) {
+    pub(super) fn on_response(&self, response: &Response) {
         let mut state = self.lock();
         state.sent.pop_front();
         if let Response::Handle(handle) = response {
@@ -168,19 +168,19 @@ mod tests {
     }
 
     fn open(table: &Table) {
-        assert!(table.asked(&Request::Opendir(Bytes::new())));
+        assert!(table.on_request(&Request::Opendir(Bytes::new())));
     }
 
     fn close(table: &Table, number: u32) {
-        assert!(!table.asked(&Request::Close(handle(number))));
+        assert!(!table.on_request(&Request::Close(handle(number))));
     }
 
     fn opened(table: &Table, number: u32) {
-        table.answered(&Response::Handle(handle(number)));
+        table.on_response(&Response::Handle(handle(number)));
     }
 
     fn refused(table: &Table) {
-        table.answered(&Response::Status { status: Status::NoSuchFile, message: Bytes::new() });
+        table.on_response(&Response::Status { status: Status::NoSuchFile, message: Bytes::new() });
     }
 
     #[test]
@@ -271,7 +271,7 @@ mod tests {
         for other in [handle(u32::MAX), handle(7), words] {
             let table = Table::default();
             open(&table);
-            table.answered(&Response::Handle(other));
+            table.on_response(&Response::Handle(other));
             assert_eq!(next(&table), None);
             open(&table);
             opened(&table, 0);

@@ -20,13 +20,13 @@ use crate::codec::{Request, Response};
 
 /// The last stat on each lane, once the end of the file has been requested.
 #[derive(Debug, Default)]
-pub(super) struct TrailingCheck(Mutex<Option<Looks>>);
+pub(super) struct TrailingCheck(Mutex<Option<Stats>>);
 
 /// Stat requests by lane; `None` for a lane on which a stat would prove nothing, which makes the whole check void.
-type Looks = HashMap<usize, Option<Look>>;
+type Stats = HashMap<usize, Option<PendingStat>>;
 
 #[derive(Debug)]
-struct Look {
+struct PendingStat {
     response: JoinHandle<(Result<Response>, Instant)>,
     rtt: Duration,
 }
@@ -34,53 +34,53 @@ struct Look {
 impl TrailingCheck {
     /// Sends `stat` behind the READs of `part`, if the end of the file has been requested. If `part` is
     /// the end of the file, sends it on every lane.
-    pub(super) fn look(
+    pub(super) fn send(
         &self,
         part: &Part,
         is_end: bool,
         lanes: impl FnOnce() -> Vec<Arc<Session>>,
         stat: &Request,
     ) {
-        let mut looks = self.lock();
-        if is_end && looks.is_none() {
+        let mut stats = self.lock();
+        if is_end && stats.is_none() {
             let others = lanes().into_iter().filter(|lane| lane.id() != part.session.id());
-            let looked = others.map(|lane| (lane.id(), look_on(&lane, stat)));
-            *looks = Some(looked.collect());
+            let sent = others.map(|lane| (lane.id(), stat_on(&lane, stat)));
+            *stats = Some(sent.collect());
         }
-        if let Some(looks) = &mut *looks {
-            looks.insert(part.session.id(), look_on(&part.session, stat));
+        if let Some(stats) = &mut *stats {
+            stats.insert(part.session.id(), stat_on(&part.session, stat));
         }
     }
 
     /// The responses, if none is missing and the last one arrived at most an RTT ago: older ones would miss later
     /// changes.
-    pub(super) async fn seen(&self) -> Option<Vec<Response>> {
+    pub(super) async fn responses(&self) -> Option<Vec<Response>> {
         let called = Instant::now();
-        let looks = self.lock().take()?;
+        let stats = self.lock().take()?;
         let mut newest: Option<Instant> = None;
         let mut longest = Duration::ZERO;
-        let mut seen = Vec::new();
-        for look in looks.into_values() {
-            let look = look?;
-            let (response, at) = look.response.await.ok()?;
-            seen.push(response.ok()?);
+        let mut responses = Vec::new();
+        for pending in stats.into_values() {
+            let pending = pending?;
+            let (response, at) = pending.response.await.ok()?;
+            responses.push(response.ok()?);
             newest = newest.max(Some(at));
-            longest = longest.max(look.rtt);
+            longest = longest.max(pending.rtt);
         }
-        newest.filter(|newest| *newest + longest >= called).map(|_| seen)
+        newest.filter(|newest| *newest + longest >= called).map(|_| responses)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Looks>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Stats>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Sends a stat on a lane, if its server processes requests in order and its RTT is long.
-fn look_on(lane: &Session, stat: &Request) -> Option<Look> {
+fn stat_on(lane: &Session, stat: &Request) -> Option<PendingStat> {
     let rtt = lane.rtt().filter(|_| lane.is_in_turn())?;
     (rtt >= LONG).then(|| {
         let pending = lane.request(stat);
-        let response = tokio::spawn(async move { (pending.answer().await, Instant::now()) });
-        Look { response, rtt }
+        let response = tokio::spawn(async move { (pending.response().await, Instant::now()) });
+        PendingStat { response, rtt }
     })
 }

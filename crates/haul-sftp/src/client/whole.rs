@@ -37,9 +37,9 @@ async fn read_at_once(inner: &Arc<Inner>, path: &RelPath, limit: u64) -> Result<
         let look = lane.request(&Request::Lstat(on_server.clone()));
         let (flags, attrs) = (OpenFlags::READ, Attrs::default());
         let open = lane.request(&Request::Open { path: on_server.clone(), flags, attrs });
-        let before = file_entry(path, look.answer().await?);
+        let before = file_entry(path, look.response().await?);
         // A handle that is not used is closed before the lane is released.
-        match (before, error::handle("open", open.answer().await?)) {
+        match (before, error::handle("open", open.response().await?)) {
             (Ok(before), Ok(handle)) => break (lane, before, handle),
             (Ok(_), Err(error)) => opening.refused(&lane, error)?,
             (Err(error), opened) => {
@@ -64,12 +64,12 @@ async fn read_at_once(inner: &Arc<Inner>, path: &RelPath, limit: u64) -> Result<
         return Err(longer(before.size, limit));
     }
     let Some((read, look)) = requested else { return Ok(None) };
-    let bytes = match read.answer().await? {
+    let bytes = match read.response().await? {
         Response::Data(block) => block.into_bytes(),
         Response::Status { status: Status::Eof, .. } => Bytes::new(),
         other => return Err(error::unexpected("read", other)),
     };
-    let after = entry::entry(path.clone(), &error::attrs("access", look.answer().await?)?);
+    let after = entry::entry(path.clone(), &error::attrs("access", look.response().await?)?);
     if after.identity() != before.identity() || bytes.len() as u64 > before.size {
         return Err(changed(&before, &after));
     }
@@ -131,7 +131,7 @@ pub(super) async fn write(
     drop(session);
     if outcome.as_ref().is_err_and(|error| error.kind() != ErrorKind::Unreachable) {
         // The first error is the one to report; the next run finds the part file.
-        drop(inner.host.tell(&Request::Remove(part)).await);
+        drop(inner.host.request_once(&Request::Remove(part)).await);
     }
     outcome
 }
@@ -158,21 +158,21 @@ async fn write_part(
         rest = after;
     }
     attributes::set_owner_first(inner, session, &handle, &mut attrs).await?;
-    let set = attributes::ask(inner, session, &handle, &attrs);
+    let set = attributes::request_set(inner, session, &handle, &attrs);
     let seen = attributes::times_request(inner, &handle, &attrs).map(|look| session.request(&look));
     let synced = match options.sync && inner.has(name::FSYNC) {
         true => sync(session, &handle).await,
         false => Ok(()),
     };
     responses.push(session.request(&Request::Close(handle)));
-    let set = attributes::asked(set, &attrs).await;
+    let set = attributes::set_outcome(set, &attrs).await;
     let seen = match seen {
-        Some(seen) => Some(seen.answer().await),
+        Some(seen) => Some(seen.response().await),
         None => None,
     };
     let mut outcome = synced;
     for pending in responses {
-        let written = pending.answer().await.and_then(|response| error::done("write", response));
+        let written = pending.response().await.and_then(|response| error::done("write", response));
         outcome = outcome.and(written);
     }
     outcome?;

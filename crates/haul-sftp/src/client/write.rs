@@ -133,7 +133,7 @@ impl SftpUpload {
             open.map(|(session, handle)| session.request(&Request::Close(handle))).collect();
         async move {
             for closed in closed {
-                error::done("close", closed.answer().await?).map_err(|error| self.at(error))?;
+                error::done("close", closed.response().await?).map_err(|error| self.at(error))?;
             }
             Ok(())
         }
@@ -143,7 +143,8 @@ impl SftpUpload {
         if self.only_copy.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let response = self.inner.host.tell(&Request::Remove(self.part_on_server.clone())).await?;
+        let response =
+            self.inner.host.request_once(&Request::Remove(self.part_on_server.clone())).await?;
         match response {
             Response::Status { status: Status::NoSuchFile, .. } => Ok(()),
             other => error::done("remove", other).map_err(|error| self.at(error)),
@@ -151,7 +152,7 @@ impl SftpUpload {
     }
 
     /// Sets the attributes, closes the file and renames it to its final name.
-    async fn place(&self, size: u64, options: &CommitOptions) -> Result<()> {
+    async fn finalize(&self, size: u64, options: &CommitOptions) -> Result<()> {
         let (session, handle) = self.lane(0).await?;
         let mut attrs = self.finish((&session, &handle), size, options).await?;
         attributes::set_owner_first(&self.inner, &session, &handle, &mut attrs)
@@ -161,7 +162,7 @@ impl SftpUpload {
             let length = Attrs { size: Some(size), ..Attrs::default() };
             session.request(&Request::Fsetstat(handle.clone(), length))
         });
-        let set = attributes::ask(&self.inner, &session, &handle, &attrs);
+        let set = attributes::request_set(&self.inner, &session, &handle, &attrs);
         let seen = attributes::times_request(&self.inner, &handle, &attrs)
             .map(|look| session.request(&look));
         let synced = (options.sync && self.inner.has(name::FSYNC))
@@ -174,20 +175,22 @@ impl SftpUpload {
             .then(|| self.inner.rename_behind(&session, &self.part_on_server, &self.path))
             .flatten();
         let sized = match sized {
-            Some(sized) => sized.answer().await.and_then(|set| error::done("set the length", set)),
+            Some(sized) => {
+                sized.response().await.and_then(|set| error::done("set the length", set))
+            }
             None => Ok(()),
         };
-        let set = attributes::asked(set, &attrs).await;
+        let set = attributes::set_outcome(set, &attrs).await;
         let seen = match seen {
-            Some(seen) => Some(seen.answer().await),
+            Some(seen) => Some(seen.response().await),
             None => None,
         };
         if let Some(synced) = synced {
-            error::done("sync", synced.answer().await?).map_err(|error| self.at(error))?;
+            error::done("sync", synced.response().await?).map_err(|error| self.at(error))?;
         }
         let closed = closed.await.and(sized.map_err(|error| self.at(error)));
         let renamed = match renamed {
-            Some(renamed) => error::done("rename", renamed.answer().await?).is_ok(),
+            Some(renamed) => error::done("rename", renamed.response().await?).is_ok(),
             None => false,
         };
         let at = match renamed {
@@ -210,7 +213,7 @@ impl SftpUpload {
             // The name was free before, and the file that has it now is not as requested. If the removal
             // fails too, the first error is the one to report.
             let removed = Request::Remove(self.inner.on_server(&self.path));
-            drop(self.inner.host.tell(&removed).await);
+            drop(self.inner.host.request_once(&removed).await);
         }
         whole?;
         if renamed {
@@ -242,7 +245,7 @@ impl SftpUpload {
         if !self.journal.resumes() && self.end.load(Ordering::Relaxed) == size {
             return Ok(attrs);
         }
-        let found = session.request(&Request::Fstat(handle.clone())).answer().await?;
+        let found = session.request(&Request::Fstat(handle.clone())).response().await?;
         let found = error::attrs("access", found).map_err(|error| self.at(error))?.size;
         let written = self.end.load(Ordering::Relaxed);
         match found {
@@ -293,7 +296,7 @@ impl WriteAt for SftpUpload {
         }
         drop(room);
         for pending in writes {
-            if let Err(error) = error::done("write", pending.answer().await?) {
+            if let Err(error) = error::done("write", pending.response().await?) {
                 return Err(self.at(self.inner.explain_full(error, &self.path).await));
             }
         }
@@ -327,7 +330,7 @@ impl WriteAt for SftpUpload {
             to,
             to_offset: range.start(),
         });
-        match error::done("copy", session.request(&request).answer().await?) {
+        match error::done("copy", session.request(&request).response().await?) {
             Ok(()) => {
                 self.end.fetch_max(range.end(), Ordering::Relaxed);
                 Ok(true)
@@ -363,7 +366,7 @@ impl WriteAt for SftpUpload {
     }
 
     async fn commit(&self, size: u64, options: &CommitOptions) -> Result<()> {
-        self.place(size, options).await?;
+        self.finalize(size, options).await?;
         self.journal.remove().await
     }
 
@@ -371,7 +374,7 @@ impl WriteAt for SftpUpload {
         let open = self.handles.take_all();
         let closed = open.iter().map(|(session, handle)| async {
             // If the CLOSE fails or the lane is lost, there is nothing to clean up.
-            drop(session.request(&Request::Close(handle.clone())).answer().await);
+            drop(session.request(&Request::Close(handle.clone())).response().await);
         });
         join_all(closed).await;
         if keep {
@@ -414,14 +417,14 @@ async fn create_and_probe(
     };
     if writes == Writes::InOrder {
         // The file is created again, so the outcome does not matter.
-        drop(lane.request(&Request::Close(handle)).answer().await);
+        drop(lane.request(&Request::Close(handle)).response().await);
         (lane, handle, _) = open().await?;
     }
     handles.adopt(&lane, handle);
     if quirks.writes() == Some(Writes::InOrder) {
-        handles.hold(&lane);
+        handles.retain_shared(&lane);
     }
-    handles.keep(lane);
+    handles.retain_own(lane);
     Ok(())
 }
 
@@ -452,7 +455,7 @@ async fn create_part(session: &Session, part: &Bytes, mode: u32) -> Result<(Hand
     let flags = OpenFlags::WRITE.and(OpenFlags::CREATE).and(OpenFlags::EXCLUSIVE);
     let attrs = Attrs { permissions: Some(mode), ..Attrs::default() };
     let create = Request::Open { path: part.clone(), flags, attrs };
-    let response = session.request(&create).answer().await?;
+    let response = session.request(&create).response().await?;
     let first = match response {
         Response::Handle(handle) => return Ok((handle, true)),
         other => error::unexpected("create", other),
@@ -463,8 +466,8 @@ async fn create_part(session: &Session, part: &Bytes, mode: u32) -> Result<(Hand
     // Version 3 has no status for "already exists", so haul tries to remove an entry of that name.
     let removed = session.request(&Request::Remove(part.clone()));
     let created = session.request(&create);
-    let removed = error::done("create", removed.answer().await?);
-    let created = error::handle("create", created.answer().await?);
+    let removed = error::done("create", removed.response().await?);
+    let created = error::handle("create", created.response().await?);
     // The entry may have disappeared meanwhile, so a failed removal does not count if the file was created.
     match created {
         Ok(handle) => Ok((handle, false)),
@@ -475,7 +478,7 @@ async fn create_part(session: &Session, part: &Bytes, mode: u32) -> Result<(Hand
 /// Syncs the written bytes to the server's disk (`fsync@openssh.com`).
 pub(super) async fn sync(session: &Session, handle: &Handle) -> Result<()> {
     let request = Request::Extended(Extended::Fsync(handle.clone()));
-    error::done("sync", session.request(&request).answer().await?)
+    error::done("sync", session.request(&request).response().await?)
 }
 
 /// Probes whether the server accepts writes in any order, with a zero as the second byte of a new part file.
@@ -485,10 +488,10 @@ async fn probe_order(inner: &Inner, session: &Session, handle: &Handle) -> Resul
     let look = || session.request(&Request::Fstat(handle.clone()));
     let length = look();
     let written = written.await;
-    let mut length = length.answer().await;
+    let mut length = length.response().await;
     if written.is_ok() && !has_probe_length(&length) {
         // Some servers stat a file before they have processed an earlier WRITE (those of Go's sftp package).
-        length = look().answer().await;
+        length = look().response().await;
     }
     let written = match written {
         // The first lost connection proves nothing; a second one is the server's way of refusing.
@@ -516,7 +519,7 @@ fn zero_at(
     let zero = Block::from(Bytes::from_static(&[0]));
     let write = Request::Write { handle: handle.clone(), offset, data: zero };
     let written = session.request(&write);
-    async move { error::done("write", written.answer().await?) }
+    async move { error::done("write", written.response().await?) }
 }
 
 fn is_lost(error: &Error) -> bool {
@@ -529,7 +532,7 @@ async fn file_length(inner: &Inner, path: &Bytes) -> Result<Option<u64>> {
     let prefetched = inner.host.prefetched(&look).await;
     let found = match prefetched {
         Some(found) => found,
-        None => inner.host.ask(&look).await?,
+        None => inner.host.request_with_retries(&look).await?,
     };
     match found {
         Response::Attrs(attrs) if attrs.kind() == Some(FileKind::File) => {

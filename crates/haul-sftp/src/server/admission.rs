@@ -7,7 +7,7 @@ use super::limits;
 use super::names;
 use super::order::Scope;
 use super::share::ShareOptions;
-use super::status::{Refusal, said};
+use super::status::{Refusal, status_response};
 use crate::codec::{
     self, Extended, Extensions, Limits, OpenFlags, Request, Response, Status, name,
 };
@@ -21,30 +21,30 @@ pub(super) fn admit(
 ) -> Result<Scope, Response> {
     let read_only = options.read_only;
     let scope = match request {
-        Request::Read { handle, .. } | Request::Fstat(handle) => Scope::Look(number(handle)?),
-        Request::Extended(Extended::Fstatvfs(handle)) => Scope::Look(number(handle)?),
-        Request::Readdir(handle) => Scope::Move(number(handle)?),
+        Request::Read { handle, .. } | Request::Fstat(handle) => Scope::Read(number(handle)?),
+        Request::Extended(Extended::Fstatvfs(handle)) => Scope::Read(number(handle)?),
+        Request::Readdir(handle) => Scope::Advance(number(handle)?),
         Request::Close(handle) => {
             let handle = number(handle)?;
-            if writes(handle) { Scope::Change(handle) } else { Scope::Move(handle) }
+            if writes(handle) { Scope::Write(handle) } else { Scope::Advance(handle) }
         }
         Request::Write { handle, .. } | Request::Fsetstat(handle, _) if !read_only => {
-            Scope::Change(number(handle)?)
+            Scope::Write(number(handle)?)
         }
-        Request::Extended(Extended::Fsync(handle)) => Scope::Change(number(handle)?),
+        Request::Extended(Extended::Fsync(handle)) => Scope::Write(number(handle)?),
         Request::Extended(Extended::CopyData { from, to, .. }) if !read_only => {
             number(from).and(number(to))?;
-            Scope::ChangeNames
+            Scope::WriteNames
         }
         Request::Open { flags, .. } => {
             let changes = [OpenFlags::CREATE, OpenFlags::TRUNCATE];
             let writes = [OpenFlags::WRITE, OpenFlags::APPEND];
             let is_any = |flags_of: [OpenFlags; 2]| flags_of.iter().any(|f| flags.has(*f));
             match (is_any(changes), is_any(writes)) {
-                (false, false) => Scope::LookAtNames,
+                (false, false) => Scope::ReadNames,
                 _ if read_only => return Err(Refusal::READ_ONLY.response()),
-                (false, true) => Scope::LookAtNames,
-                (true, _) => Scope::ChangeNames,
+                (false, true) => Scope::ReadNames,
+                (true, _) => Scope::WriteNames,
             }
         }
         Request::Extended(Extended::Limits) => {
@@ -57,15 +57,15 @@ pub(super) fn admit(
             return Err(Response::Extended(limits.encode()));
         }
         Request::Extended(Extended::Unknown { .. }) => {
-            return Err(said(Status::Unsupported, "no such extension"));
+            return Err(status_response(Status::Unsupported, "no such extension"));
         }
         request if names::changes(request) => {
             if read_only {
                 return Err(Refusal::READ_ONLY.response());
             }
-            Scope::ChangeNames
+            Scope::WriteNames
         }
-        _ => Scope::LookAtNames,
+        _ => Scope::ReadNames,
     };
     Ok(scope)
 }

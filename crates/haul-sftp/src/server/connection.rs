@@ -19,20 +19,20 @@ use tokio::net::TcpStream;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{sleep, timeout};
 
-use super::answers::{Closed, Outgoing};
+use super::client_log::{ClientLog, Observer, Proof};
 use super::clients::{Client, Clients};
 use super::credentials::Credentials;
 use super::limits;
 use super::line::Line;
+use super::responses::{Closed, Outgoing};
 use super::session::serve_channel;
 use super::share::Share;
-use super::visitor::{Observer, Proof, Visitor};
 
 /// Timeout for a channel to request its subsystem.
 const GRACE: Duration = Duration::from_secs(60);
 
 /// Timeout for a client to accept the end of a session, or to close when the server stops.
-const FAREWELL: Duration = Duration::from_secs(1);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// RFC 4254, section 5.1.
 const RESOURCE_SHORTAGE: u32 = 4;
@@ -76,28 +76,28 @@ pub(super) async fn serve(
     // Disconnects the client when dropped, at the latest when this function returns.
     let connected = served.clients.add(StdTcpStream::from(socket.as_fd().try_clone_to_owned()?));
     let line = Line::new(socket);
-    let visitor = Arc::new(Visitor::new(served.observer.clone(), from, admitted));
+    let client_log = Arc::new(ClientLog::new(served.observer.clone(), from, admitted));
     let login_grace = served.login_grace;
     let hopeless = Arc::new(Notify::new());
     let config = Arc::clone(&served.config);
     let connection = Connection {
         served,
         client: Arc::clone(&connected.0),
-        visitor: Arc::clone(&visitor),
+        client_log: Arc::clone(&client_log),
         hopeless: Arc::clone(&hopeless),
         channels: Arc::new(Semaphore::new(limits::CHANNELS)),
         waiting: HashMap::new(),
     };
-    let too_late = sleep(login_grace);
-    tokio::pin!(too_late);
+    let login_deadline = sleep(login_grace);
+    tokio::pin!(login_deadline);
     let mut running = tokio::select! {
         // Clients that do not speak SSH, or are gone already, are not reported.
         running = run_stream(config, line, connection) => match running {
             Ok(running) => running,
             Err(_) => return Ok(()),
         },
-        () = &mut too_late => {
-            visitor.too_late();
+        () = &mut login_deadline => {
+            client_log.login_timed_out();
             return Ok(());
         }
         () = server.stopped() => return Ok(()),
@@ -109,9 +109,9 @@ pub(super) async fn serve(
             // The cause is not reported here: the client knows more about it.
             _ = &mut running => return Ok(()),
             () = hopeless.notified() => return Ok(()),
-            () = &mut too_late, if !is_checked => {
-                if !visitor.is_in() {
-                    visitor.too_late();
+            () = &mut login_deadline, if !is_checked => {
+                if !client_log.has_logged_in() {
+                    client_log.login_timed_out();
                     return Ok(());
                 }
                 is_checked = true;
@@ -119,13 +119,13 @@ pub(super) async fn serve(
             () = server.stopped() => break,
         }
     }
-    let farewell = async {
+    let closing = async {
         let words = "the server is stopping".to_owned();
         if handle.disconnect(Disconnect::ByApplication, words, String::new()).await.is_ok() {
             drop(running.await);
         }
     };
-    drop(timeout(FAREWELL, farewell).await);
+    drop(timeout(CLOSE_TIMEOUT, closing).await);
     drop(connected);
     Ok(())
 }
@@ -134,8 +134,8 @@ pub(super) async fn serve(
 struct Connection {
     served: Arc<Served>,
     client: Arc<Client>,
-    visitor: Arc<Visitor>,
-    /// Notified by a session whose client does not accept its end within [`FAREWELL`].
+    client_log: Arc<ClientLog>,
+    /// Notified by a session whose client does not accept its end within [`CLOSE_TIMEOUT`].
     hopeless: Arc<Notify>,
     /// One permit per channel.
     channels: Arc<Semaphore>,
@@ -146,7 +146,7 @@ struct Connection {
 impl Connection {
     /// All refusals look the same to the client; only the observer learns the cause.
     fn refuse_login(&self, user: &str, with: Proof) -> Auth {
-        self.visitor.refused(user, with);
+        self.client_log.refused(user, with);
         Auth::reject()
     }
 
@@ -177,7 +177,7 @@ impl Handler for Connection {
         if !self.served.credentials.allows_password(user, password) {
             return Ok(self.refuse_login(user, Proof::Password));
         }
-        self.visitor.logged_in(user, Proof::Password);
+        self.client_log.logged_in(user, Proof::Password);
         Ok(Auth::Accept)
     }
 
@@ -201,7 +201,7 @@ impl Handler for Connection {
         if !self.allows_key(user, key.public_key, key.algorithm) {
             return Ok(self.refuse_login(user, Proof::key(key.public_key)));
         }
-        self.visitor.logged_in(user, Proof::key(key.public_key));
+        self.client_log.logged_in(user, Proof::key(key.public_key));
         Ok(Auth::Accept)
     }
 
@@ -336,7 +336,7 @@ impl Channelled {
         let outcome = serve_channel(share, incoming, outgoing).await;
         drop(in_session);
         // Errors are ignored: the connection may be gone.
-        let farewell = async {
+        let closing = async {
             if let Err(error) = &outcome {
                 drop(handle.extended_data(channel, STDERR, format!("haul: {error}\n")).await);
             }
@@ -344,7 +344,7 @@ impl Channelled {
             let _ = handle.eof(channel).await;
             let _ = handle.close(channel).await;
         };
-        if timeout(FAREWELL, farewell).await.is_err() {
+        if timeout(CLOSE_TIMEOUT, closing).await.is_err() {
             hopeless.notify_one();
         }
     }

@@ -28,7 +28,7 @@ pub(super) const HELD_AT_MOST: usize = 4 * WINDOW as usize;
 pub(super) const WINDOW: u32 = 16 << 20;
 
 /// Most bytes of a session that are read and not yet encrypted: 16 responses of full length.
-pub(super) const ANSWERS: usize = 16 * PAYLOAD as usize;
+pub(super) const RESPONSE_BYTES: usize = 16 * PAYLOAD as usize;
 
 /// Packets shorter than this are copied out of the buffer they arrived in. Otherwise they would keep that buffer,
 /// which may be much longer, in memory.

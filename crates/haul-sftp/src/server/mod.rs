@@ -12,11 +12,11 @@
 //!   results.
 //! - `order` decides which requests may run at once, `turns` keeps the responses to READs in order; `limits` has all
 //!   limits.
-//! - `connection` and `transport` are the SSH side, `credentials` and `host_key` authenticate both sides, `visitor`
+//! - `connection` and `transport` are the SSH side, `credentials` and `host_key` authenticate both sides, `client_log`
 //!   reports events about clients; `clients` notices those that have vanished.
 
 mod admission;
-mod answers;
+mod client_log;
 mod clients;
 mod connection;
 mod copying;
@@ -32,18 +32,18 @@ mod listing;
 mod names;
 mod order;
 mod pending;
+mod responses;
 mod running;
 mod session;
 mod share;
 mod status;
 mod transport;
 mod turns;
-mod visitor;
 
-pub use answers::{Closed, Outgoing};
+pub use client_log::{ClientAction, ClientEvent, Proof};
 pub use credentials::{AuthorizedKeys, Credentials, Password, RefusedLine};
 pub use host_key::HostKey;
+pub use responses::{Closed, Outgoing};
 pub use running::{SftpServer, SftpServerBuilder};
 pub use session::{SessionError, serve_channel};
 pub use share::{Share, ShareOptions};
-pub use visitor::{ClientAction, ClientEvent, Proof};

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use super::files::{permissions, set_named, stat_vfs, stat_vfs_response};
 use super::listing::{attrs, path_only};
-use super::status::{Refusal, ok, said};
+use super::status::{Refusal, ok, status_response};
 use crate::codec::{Extended, Request, Response, Status};
 
 /// Whether a request by name changes something.
@@ -77,7 +77,7 @@ fn respond(jail: &Jail, request: &Request) -> Result<Response, Refusal> {
             let ((from, old), (to, new)) = (jail.parent(from)?, jail.parent(to)?);
             linkat(from, old, to, new, AtFlags::empty())?;
         }
-        _ => return Ok(said(Status::Unsupported, "Operation unsupported")),
+        _ => return Ok(status_response(Status::Unsupported, "Operation unsupported")),
     }
     Ok(ok())
 }

@@ -23,41 +23,41 @@ use std::collections::{HashMap, VecDeque};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scope {
     /// Reads through a handle.
-    Look(u32),
+    Read(u32),
     /// Changes the state of a handle, but no file.
-    Move(u32),
+    Advance(u32),
     /// Changes the file of a handle.
-    Change(u32),
+    Write(u32),
     /// Reads by name.
-    LookAtNames,
+    ReadNames,
     /// Changes by name, or anything else that excludes all others.
-    ChangeNames,
+    WriteNames,
 }
 
 impl Scope {
     const fn class(self) -> u8 {
         match self {
-            Self::Look(_) | Self::Move(_) => LOOK,
-            Self::Change(_) => CHANGE,
-            Self::LookAtNames => NAMES,
-            Self::ChangeNames => ALONE,
+            Self::Read(_) | Self::Advance(_) => READ,
+            Self::Write(_) => WRITE,
+            Self::ReadNames => NAMES,
+            Self::WriteNames => ALONE,
         }
     }
 
     const fn handle(self) -> Option<u32> {
         match self {
-            Self::Look(handle) | Self::Move(handle) | Self::Change(handle) => Some(handle),
-            Self::LookAtNames | Self::ChangeNames => None,
+            Self::Read(handle) | Self::Advance(handle) | Self::Write(handle) => Some(handle),
+            Self::ReadNames | Self::WriteNames => None,
         }
     }
 
-    const fn is_look(self) -> bool {
-        matches!(self, Self::Look(_))
+    const fn is_read(self) -> bool {
+        matches!(self, Self::Read(_))
     }
 }
 
-const LOOK: u8 = 1;
-const CHANGE: u8 = 2;
+const READ: u8 = 1;
+const WRITE: u8 = 2;
 const NAMES: u8 = 4;
 const ALONE: u8 = 8;
 
@@ -80,14 +80,14 @@ struct Phase<T> {
 
 #[derive(Debug)]
 struct Line<T> {
-    looking: usize,
-    changing: usize,
+    reading: usize,
+    writing: usize,
     waiting: VecDeque<(Scope, T)>,
 }
 
 impl<T> Default for Line<T> {
     fn default() -> Self {
-        Self { looking: 0, changing: 0, waiting: VecDeque::new() }
+        Self { reading: 0, writing: 0, waiting: VecDeque::new() }
     }
 }
 
@@ -130,10 +130,10 @@ impl<T> Order<T> {
     pub(super) fn join(&mut self, handle: u32, joins: impl FnOnce(&T) -> bool) -> Option<T> {
         let line = self.lines.get_mut(&handle)?;
         let (scope, request) = line.waiting.front()?;
-        if line.changing == 0 || scope.is_look() || !joins(request) {
+        if line.writing == 0 || scope.is_read() || !joins(request) {
             return None;
         }
-        line.changing += 1;
+        line.writing += 1;
         line.waiting.pop_front().map(|(_, request)| request)
     }
 
@@ -142,10 +142,10 @@ impl<T> Order<T> {
         if let Some(handle) = scope.handle()
             && let Some(line) = self.lines.get_mut(&handle)
         {
-            if scope.is_look() {
-                line.looking -= 1;
+            if scope.is_read() {
+                line.reading -= 1;
             } else {
-                line.changing -= 1;
+                line.writing -= 1;
             }
             line.advance(ready);
             if line.is_idle() {
@@ -174,19 +174,19 @@ impl<T> Order<T> {
 
 impl<T> Line<T> {
     const fn is_idle(&self) -> bool {
-        self.looking == 0 && self.changing == 0
+        self.reading == 0 && self.writing == 0
     }
 
     fn advance(&mut self, ready: &mut Vec<T>) {
         while let Some((scope, _)) = self.waiting.front() {
-            let is_look = scope.is_look();
-            if self.changing > 0 || (!is_look && self.looking > 0) {
+            let is_read = scope.is_read();
+            if self.writing > 0 || (!is_read && self.reading > 0) {
                 return;
             }
-            if is_look {
-                self.looking += 1;
+            if is_read {
+                self.reading += 1;
             } else {
-                self.changing += 1;
+                self.writing += 1;
             }
             ready.extend(self.waiting.pop_front().map(|(_, request)| request));
         }
@@ -196,10 +196,10 @@ impl<T> Line<T> {
 /// Whether a request of this class may join a phase with these classes.
 const fn compatible(classes: u8, class: u8) -> bool {
     let apart = match class {
-        LOOK => ALONE,
-        CHANGE => ALONE | NAMES,
-        NAMES => ALONE | CHANGE,
-        _ => ALONE | NAMES | CHANGE | LOOK,
+        READ => ALONE,
+        WRITE => ALONE | NAMES,
+        NAMES => ALONE | WRITE,
+        _ => ALONE | NAMES | WRITE | READ,
     };
     classes & apart == 0
 }
@@ -225,51 +225,51 @@ mod tests {
     #[test]
     fn reads_of_a_handle_run_at_once_and_a_write_waits_for_them() {
         let mut order = Order::default();
-        assert_eq!(started(&mut order, Scope::Look(1), 0), [0]);
-        assert_eq!(started(&mut order, Scope::Look(1), 1), [1]);
-        assert!(started(&mut order, Scope::Change(1), 2).is_empty());
-        assert!(started(&mut order, Scope::Look(1), 3).is_empty());
-        assert_eq!(started(&mut order, Scope::Change(2), 4), [4]);
-        assert!(freed(&mut order, Scope::Look(1)).is_empty());
-        assert_eq!(freed(&mut order, Scope::Look(1)), [2]);
-        assert_eq!(freed(&mut order, Scope::Change(1)), [3]);
+        assert_eq!(started(&mut order, Scope::Read(1), 0), [0]);
+        assert_eq!(started(&mut order, Scope::Read(1), 1), [1]);
+        assert!(started(&mut order, Scope::Write(1), 2).is_empty());
+        assert!(started(&mut order, Scope::Read(1), 3).is_empty());
+        assert_eq!(started(&mut order, Scope::Write(2), 4), [4]);
+        assert!(freed(&mut order, Scope::Read(1)).is_empty());
+        assert_eq!(freed(&mut order, Scope::Read(1)), [2]);
+        assert_eq!(freed(&mut order, Scope::Write(1)), [3]);
     }
 
     #[test]
     fn a_rename_waits_for_the_close_before_it() {
         let mut order = Order::default();
-        assert_eq!(started(&mut order, Scope::Change(1), 0), [0]);
-        assert!(started(&mut order, Scope::ChangeNames, 1).is_empty());
-        assert!(started(&mut order, Scope::LookAtNames, 2).is_empty());
-        assert!(started(&mut order, Scope::Change(2), 3).is_empty());
-        assert_eq!(freed(&mut order, Scope::Change(1)), [1]);
-        assert_eq!(freed(&mut order, Scope::ChangeNames), [2]);
-        assert_eq!(freed(&mut order, Scope::LookAtNames), [3]);
-        assert!(freed(&mut order, Scope::Change(2)).is_empty());
+        assert_eq!(started(&mut order, Scope::Write(1), 0), [0]);
+        assert!(started(&mut order, Scope::WriteNames, 1).is_empty());
+        assert!(started(&mut order, Scope::ReadNames, 2).is_empty());
+        assert!(started(&mut order, Scope::Write(2), 3).is_empty());
+        assert_eq!(freed(&mut order, Scope::Write(1)), [1]);
+        assert_eq!(freed(&mut order, Scope::WriteNames), [2]);
+        assert_eq!(freed(&mut order, Scope::ReadNames), [3]);
+        assert!(freed(&mut order, Scope::Write(2)).is_empty());
         assert!(order.is_empty());
     }
 
     #[test]
     fn only_a_change_right_after_a_running_change_can_join_it() {
         let mut order = Order::default();
-        started(&mut order, Scope::Change(1), 0);
-        started(&mut order, Scope::Change(1), 1);
-        started(&mut order, Scope::Look(1), 2);
-        started(&mut order, Scope::Change(1), 3);
+        started(&mut order, Scope::Write(1), 0);
+        started(&mut order, Scope::Write(1), 1);
+        started(&mut order, Scope::Read(1), 2);
+        started(&mut order, Scope::Write(1), 3);
         assert_eq!(order.join(1, |request| *request == 9), None);
         assert_eq!(order.join(1, |_| true), Some(1));
         assert_eq!(order.join(1, |_| true), None, "a read is between them");
-        assert!(freed(&mut order, Scope::Change(1)).is_empty());
-        assert_eq!(freed(&mut order, Scope::Change(1)), [2]);
+        assert!(freed(&mut order, Scope::Write(1)).is_empty());
+        assert_eq!(freed(&mut order, Scope::Write(1)), [2]);
     }
 
     fn scopes() -> impl Strategy<Value = Scope> {
         prop_oneof![
-            4 => (0..3u32).prop_map(Scope::Look),
-            4 => (0..3u32).prop_map(Scope::Change),
-            1 => (0..3u32).prop_map(Scope::Move),
-            2 => Just(Scope::LookAtNames),
-            1 => Just(Scope::ChangeNames),
+            4 => (0..3u32).prop_map(Scope::Read),
+            4 => (0..3u32).prop_map(Scope::Write),
+            1 => (0..3u32).prop_map(Scope::Advance),
+            2 => Just(Scope::ReadNames),
+            1 => Just(Scope::WriteNames),
         ]
     }
 
@@ -277,10 +277,10 @@ mod tests {
     fn conflict(a: Scope, b: Scope) -> bool {
         use Scope::*;
         match (a, b) {
-            (ChangeNames, _) | (_, ChangeNames) => true,
-            (LookAtNames, Change(_)) | (Change(_), LookAtNames) => true,
-            (Change(a) | Move(a), Change(b) | Move(b) | Look(b))
-            | (Look(a), Change(b) | Move(b)) => a == b,
+            (WriteNames, _) | (_, WriteNames) => true,
+            (ReadNames, Write(_)) | (Write(_), ReadNames) => true,
+            (Write(a) | Advance(a), Write(b) | Advance(b) | Read(b))
+            | (Read(a), Write(b) | Advance(b)) => a == b,
             _ => false,
         }
     }

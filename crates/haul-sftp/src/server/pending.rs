@@ -7,7 +7,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::files::Open;
 use super::hashing::Hashing;
 use super::order::Scope;
-use super::status::{Refusal, said};
+use super::status::{Refusal, status_response};
 use crate::codec::Status;
 
 /// A finished job.
@@ -97,7 +97,7 @@ impl Drop for Pending {
             // It ended with an outcome.
             return;
         }
-        let response = said(Status::Failure, "the server failed");
+        let response = status_response(Status::Failure, "the server failed");
         let packets = self.ids.iter().map(|id| response.encode(*id)).collect();
         self.send(Outcome::Packets(packets));
     }
@@ -133,7 +133,7 @@ mod tests {
         drop(pending());
         let dropped = ended.try_recv().unwrap();
         assert_eq!((dropped.requests, dropped.held), (2, 30));
-        let failed = |id| said(Status::Failure, "the server failed").encode(id);
+        let failed = |id| status_response(Status::Failure, "the server failed").encode(id);
         assert!(matches!(dropped.outcome, Outcome::Packets(all) if all == [failed(1), failed(2)]));
         assert!(ended.try_recv().is_err());
     }

@@ -11,12 +11,12 @@ use haul_storage::{Error, ErrorKind, Result};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
+use super::client_log::{ClientAction, ClientEvent, Observer};
 use super::connection::{self, Arrival, Served};
 use super::credentials::Credentials;
 use super::host_key::HostKey;
 use super::share::{Share, ShareOptions};
 use super::transport;
-use super::visitor::{ClientAction, ClientEvent, Observer};
 
 /// Connections in addition to one per session, for clients that open a connection before its session. Up to three
 /// quarters of all connections, and never fewer than this many, may be unauthenticated.
@@ -210,7 +210,7 @@ fn start(served: &Arc<Served>, listener: StdTcpListener, running: &Running) -> R
         // RFC 4253, section 4.2, allows lines before the identification. An error is ignored: the connection is closed
         // anyway.
         drop(socket.try_write(b"haul: too many connections; try again later\r\n"));
-        observer.notify(from, ClientAction::TurnedAway);
+        observer.notify(from, ClientAction::ConnectionRefused);
     };
     start_workers("haul-sftp", (listener, admission), running, serve, turn_away)
         .map_err(|error| Error::from_io("start a thread", error))

@@ -21,14 +21,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream::{Stream, StreamExt};
-use haul_storage::{Block, keeping};
+use haul_storage::{Block, bytes_owning};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 pub use self::error::SessionError;
 use super::admission::{admit, number, version};
-use super::answers::{Outgoing, send_responses};
 use super::copying::Copying;
 use super::files::Open;
 use super::handles;
@@ -38,13 +37,14 @@ use super::limits;
 use super::names;
 use super::order::{Order, Scope};
 use super::pending::{Ended, Kind, Outcome, Pending, copied};
+use super::responses::{Outgoing, send_responses};
 use super::share::Share;
 use super::status::{Refusal, at_end, ok};
 use super::turns::Turns;
 use crate::codec::{CodecError, Deframer, Extended, Frame, Request, Response, Status};
 
 /// How long a terminated session may take to send its queued responses.
-const FAREWELL: Duration = Duration::from_secs(1);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Serves a session until `incoming` has ended and all requests are executed; digests in progress are then dropped.
 /// Once the client has disconnected, for example because it was killed, requests that have not begun are dropped, and
@@ -80,7 +80,7 @@ where
         writer.await;
     } else {
         // A terminated client may be one that does not read.
-        drop(timeout(FAREWELL, writer).await);
+        drop(timeout(FLUSH_TIMEOUT, writer).await);
     }
     outcome
 }
@@ -129,7 +129,7 @@ impl Session {
     ) -> Self {
         let (ending, ended) = unbounded_channel();
         Self {
-            budget: Arc::new(Semaphore::new(share.answer_bytes)),
+            budget: Arc::new(Semaphore::new(share.response_bytes)),
             share,
             order: Order::default(),
             ready: Vec::new(),
@@ -169,7 +169,7 @@ impl Session {
             let is_open = incoming.is_some();
             let reads = is_open && !self.is_full();
             let responses = self.responses.clone();
-            let wanted = self.starved.front().map(|job| job.cost(self.share.answer_bytes));
+            let wanted = self.starved.front().map(|job| job.cost(self.share.response_bytes));
             let budget = Arc::clone(&self.budget);
             tokio::select! {
                 biased;
@@ -309,7 +309,7 @@ impl Session {
             | Request::Readlink(_)
             | Request::Realpath(_)
             | Request::Extended(Extended::ExpandPath(_)) => {
-                let cost = job.cost(self.share.answer_bytes);
+                let cost = job.cost(self.share.response_bytes);
                 let budget = Arc::clone(&self.budget);
                 match budget.try_acquire_many_owned(cost) {
                     Ok(permit) if self.starved.is_empty() => self.submit_budgeted(job, permit),
@@ -411,7 +411,7 @@ impl Session {
                 block.append(data);
             }
         }
-        debug_assert!(matches!(scope, Scope::Change(_)), "a write changes a file");
+        debug_assert!(matches!(scope, Scope::Write(_)), "a write changes a file");
         self.writing += 1;
         self.execute(block.len() <= limits::SHORT, move || {
             let (written, outcome) =
@@ -442,7 +442,7 @@ impl Session {
         };
         let share = Arc::clone(&self.share);
         let kind = match job.scope {
-            Scope::Look(handle) => {
+            Scope::Read(handle) => {
                 self.turns.begin(handle, job.id);
                 Kind::Read { handle, id: job.id }
             }
@@ -474,7 +474,7 @@ impl Session {
             // The file may be closed as soon as the response is sent.
             drop(open);
             // The budget is released when the last byte was sent.
-            pending.end(Outcome::Packet(keeping(bytes, permit)));
+            pending.end(Outcome::Packet(bytes_owning(bytes, permit)));
         });
     }
 

@@ -38,7 +38,7 @@ pub struct Share {
     pub(super) pool: WorkPool,
     pub(super) buffers: BufferPool,
     /// Most bytes that one session may have read and not yet sent.
-    pub(super) answer_bytes: usize,
+    pub(super) response_bytes: usize,
     /// Bytes that sessions have received and not yet written.
     held: AtomicUsize,
 }
@@ -60,8 +60,8 @@ impl Share {
             jail,
             options,
             pool,
-            buffers: BufferPool::new(largest, limits::ANSWERS / largest),
-            answer_bytes: share_of_each.clamp(largest, limits::ANSWERS),
+            buffers: BufferPool::new(largest, limits::RESPONSE_BYTES / largest),
+            response_bytes: share_of_each.clamp(largest, limits::RESPONSE_BYTES),
             held: AtomicUsize::new(0),
         })
     }

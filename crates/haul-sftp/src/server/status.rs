@@ -37,7 +37,7 @@ impl Refusal {
                 let words = words.split(" (os error").next().unwrap_or(&words).to_owned();
                 Response::Status { status: of(*errno), message: words.into() }
             }
-            Self::Server(status, words) => said(*status, words),
+            Self::Server(status, words) => status_response(*status, words),
         }
     }
 }
@@ -50,17 +50,17 @@ impl From<Errno> for Refusal {
 
 /// Success.
 pub(super) fn ok() -> Response {
-    said(Status::Ok, "Success")
+    status_response(Status::Ok, "Success")
 }
 
 /// A status with a message.
-pub(super) fn said(status: Status, words: &'static str) -> Response {
+pub(super) fn status_response(status: Status, words: &'static str) -> Response {
     Response::Status { status, message: Bytes::from_static(words.as_bytes()) }
 }
 
 /// End of a file or listing.
 pub(super) fn at_end(words: &'static str) -> Response {
-    said(Status::Eof, words)
+    status_response(Status::Eof, words)
 }
 
 fn of(errno: Errno) -> Status {

@@ -2,7 +2,7 @@
 //! accepts.
 //!
 //! ```text
-//! Identities, password source, prompter → next attempt → Handshake → Answer → next attempt …
+//! Identities, password source, prompter → next attempt → Handshake → AuthResponse → next attempt …
 //!                                                              ↘ Success: the steps that it took
 //! ```
 //!
@@ -15,9 +15,9 @@ use haul_net::TRY_AGAIN;
 use haul_storage::{Error, ErrorKind, Result, Retry};
 
 use super::config::{HostConfig, Method};
-use super::identity::{Asking, Candidate, Identities};
+use super::identity::{Candidate, Identities, PassphrasePrompts};
 use super::options::{PasswordSource, Prompter, Secret};
-use super::transport::{Answer, Handshake, Questions, known_methods};
+use super::transport::{AuthResponse, Handshake, Prompts, known_methods};
 
 /// Most rounds of prompts, so that a server cannot prompt forever.
 const MAX_ROUNDS: usize = 20;
@@ -33,7 +33,7 @@ pub enum Step {
     /// A password.
     Password(Secret),
     /// Responses to prompts, by round.
-    Answers(Vec<Vec<Secret>>),
+    Interactive(Vec<Vec<Secret>>),
 }
 
 /// The outcome of repeated steps.
@@ -74,38 +74,40 @@ impl Applicant<'_> {
     ) -> Result<Outcome> {
         let mut outcome = Outcome::Refused;
         for step in steps {
-            let answer = match step {
+            let response = match step {
                 Step::Key(candidate) => {
-                    let asking = self.asking();
-                    match self.offer(handshake, candidate, &asking, true).await? {
-                        Ok(answer) => answer,
+                    let prompts = self.passphrase_prompts();
+                    match self.offer(handshake, candidate, &prompts, true).await? {
+                        Ok(response) => response,
                         Err(_) => return Ok(Outcome::Refused),
                     }
                 }
                 Step::Password(password) => handshake.password(password).await?,
-                Step::Answers(rounds) => {
-                    let mut answer = handshake.questions().await?;
+                Step::Interactive(rounds) => {
+                    let mut response = handshake.request_prompts().await?;
                     let mut rounds = rounds.iter();
                     let mut left = MAX_ROUNDS;
-                    while let Answer::Questions(questions) = answer {
+                    while let AuthResponse::Prompts(prompts) = response {
                         left = left.checked_sub(1).ok_or_else(|| self.too_many_prompts())?;
                         // If the number of prompts differs from before, the responses are empty and
                         // the steps fail.
                         let given =
-                            rounds.next().filter(|given| given.len() == questions.prompts.len());
-                        let none = vec![Secret::new(""); questions.prompts.len()];
-                        answer = handshake.answers(given.unwrap_or(&none)).await?;
+                            rounds.next().filter(|given| given.len() == prompts.items.len());
+                        let none = vec![Secret::new(""); prompts.items.len()];
+                        response = handshake.respond_to_prompts(given.unwrap_or(&none)).await?;
                     }
-                    answer
+                    response
                 }
             };
-            match answer {
-                Answer::Success => return Ok(Outcome::Accepted),
-                Answer::Failure { partial: true, .. } => {
+            match response {
+                AuthResponse::Success => return Ok(Outcome::Accepted),
+                AuthResponse::Failure { partial: true, .. } => {
                     accepted.push(step.clone());
                     outcome = Outcome::Partial;
                 }
-                Answer::Failure { .. } | Answer::Questions(_) => return Ok(Outcome::Refused),
+                AuthResponse::Failure { .. } | AuthResponse::Prompts(_) => {
+                    return Ok(Outcome::Refused);
+                }
             }
         }
         Ok(outcome)
@@ -126,21 +128,21 @@ impl Applicant<'_> {
         attempts.steps = accepted;
         loop {
             let Some(method) = attempts.next_method() else { return Err(attempts.exhausted()) };
-            let answer = match method {
+            let response = match method {
                 Method::PublicKey => attempts.public_key(handshake).await?,
                 Method::Password => attempts.password(handshake).await?,
                 Method::KeyboardInteractive => attempts.interactive(handshake).await?,
             };
-            let Some((answer, step)) = answer else { continue };
-            match answer {
-                Answer::Success => {
+            let Some((response, step)) = response else { continue };
+            match response {
+                AuthResponse::Success => {
                     attempts.steps.push(step);
                     return Ok(attempts.steps);
                 }
-                Answer::Failure { remaining, partial } => {
+                AuthResponse::Failure { remaining, partial } => {
                     attempts.failed(step, &remaining, partial);
                 }
-                Answer::Questions(_) => {}
+                AuthResponse::Prompts(_) => {}
             }
         }
     }
@@ -167,13 +169,13 @@ impl Applicant<'_> {
         &self,
         handshake: &mut Handshake,
         candidate: &Candidate,
-        asking: &Asking,
+        prompts: &PassphrasePrompts,
         is_likely: bool,
-    ) -> Result<Result<Answer>> {
+    ) -> Result<Result<AuthResponse>> {
         let attempt = async {
-            let half = candidate.public_half(asking).await?;
+            let half = candidate.public_half(prompts).await?;
             candidate.check(&half, self.config)?;
-            handshake.public_key(&half, &mut candidate.signer(asking, is_likely)).await
+            handshake.public_key(&half, &mut candidate.signer(prompts, is_likely)).await
         };
         match attempt.await {
             Err(error) if error.location() == self.location => Err(error),
@@ -182,16 +184,16 @@ impl Applicant<'_> {
         }
     }
 
-    fn asking(&self) -> Asking {
+    fn passphrase_prompts(&self) -> PassphrasePrompts {
         let attempts = if self.config.batch_mode { 0 } else { self.config.password_prompts };
-        Asking { prompter: Arc::clone(self.prompter), attempts }
+        PassphrasePrompts { prompter: Arc::clone(self.prompter), attempts }
     }
 }
 
 /// The state of one authentication.
 struct Attempts<'a> {
     applicant: &'a Applicant<'a>,
-    asking: Asking,
+    passphrase_prompts: PassphrasePrompts,
     methods: Vec<Method>,
     /// The methods that the server accepts; unknown before the first response.
     remaining: Option<Vec<&'static str>>,
@@ -220,7 +222,7 @@ impl<'a> Attempts<'a> {
     fn new(applicant: &'a Applicant<'a>, identities: Identities) -> Self {
         let config = applicant.config;
         let methods = applicant.methods();
-        let asking = applicant.asking();
+        let passphrase_prompts = applicant.passphrase_prompts();
         Self {
             applicant,
             methods,
@@ -233,11 +235,11 @@ impl<'a> Attempts<'a> {
             source: applicant.password.cloned(),
             source_sent: false,
             mistyped: false,
-            attended: asking.attempts > 0,
-            prompts_left: asking.attempts,
+            attended: passphrase_prompts.attempts > 0,
+            prompts_left: passphrase_prompts.attempts,
             rounds: config.password_prompts,
             interactive_done: false,
-            asking,
+            passphrase_prompts,
         }
     }
 
@@ -277,16 +279,19 @@ impl<'a> Attempts<'a> {
         self.remaining = Some(remaining.to_vec());
     }
 
-    async fn public_key(&mut self, handshake: &mut Handshake) -> Result<Option<(Answer, Step)>> {
+    async fn public_key(
+        &mut self,
+        handshake: &mut Handshake,
+    ) -> Result<Option<(AuthResponse, Step)>> {
         let Some(candidate) = self.candidates.next() else {
             self.keys_left = false;
             return Ok(None);
         };
         self.keys_left = self.candidates.len() > 0;
-        match self.applicant.offer(handshake, &candidate, &self.asking, false).await? {
-            Ok(answer) => {
+        match self.applicant.offer(handshake, &candidate, &self.passphrase_prompts, false).await? {
+            Ok(response) => {
                 self.tried.push(candidate.describe());
-                Ok(Some((answer, Step::Key(candidate))))
+                Ok(Some((response, Step::Key(candidate))))
             }
             Err(unusable) => {
                 self.notes.push(unusable.to_string());
@@ -295,7 +300,10 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    async fn password(&mut self, handshake: &mut Handshake) -> Result<Option<(Answer, Step)>> {
+    async fn password(
+        &mut self,
+        handshake: &mut Handshake,
+    ) -> Result<Option<(AuthResponse, Step)>> {
         let (secret, from) = if let Some(source) = self.source.take() {
             self.source_sent = true;
             self.fetch(&source).await?
@@ -314,22 +322,25 @@ impl<'a> Attempts<'a> {
                 }
             }
         };
-        let answer = handshake.password(&secret).await?;
+        let response = handshake.password(&secret).await?;
         self.tried.push(from.to_owned());
-        Ok(Some((answer, Step::Password(secret))))
+        Ok(Some((response, Step::Password(secret))))
     }
 
-    async fn interactive(&mut self, handshake: &mut Handshake) -> Result<Option<(Answer, Step)>> {
+    async fn interactive(
+        &mut self,
+        handshake: &mut Handshake,
+    ) -> Result<Option<(AuthResponse, Step)>> {
         self.rounds -= 1;
         let mut given: Vec<Vec<Secret>> = Vec::new();
-        let mut answer = handshake.questions().await?;
-        let was_prompted = matches!(answer, Answer::Questions(_));
-        while let Answer::Questions(questions) = answer {
+        let mut response = handshake.request_prompts().await?;
+        let was_prompted = matches!(response, AuthResponse::Prompts(_));
+        while let AuthResponse::Prompts(prompts) = response {
             if given.len() >= MAX_ROUNDS {
                 return Err(self.applicant.too_many_prompts());
             }
-            let responses = self.responses_to(&questions).await?;
-            answer = handshake.answers(&responses).await?;
+            let responses = self.responses_to(&prompts).await?;
+            response = handshake.respond_to_prompts(&responses).await?;
             given.push(responses);
         }
         // Refused without a prompt: another attempt would be, too.
@@ -337,13 +348,13 @@ impl<'a> Attempts<'a> {
         if given.iter().flatten().any(|response| !response.expose().is_empty()) {
             self.tried.push("the answers to the server's prompts".to_owned());
         }
-        Ok(Some((answer, Step::Answers(given))))
+        Ok(Some((response, Step::Interactive(given))))
     }
 
     /// A single hidden prompt gets the password of the source; all others are for the user. Without
     /// a user the responses are empty, since the server expects one per prompt.
-    async fn responses_to(&mut self, questions: &Questions) -> Result<Vec<Secret>> {
-        if let [(prompt, false)] = questions.prompts.as_slice()
+    async fn responses_to(&mut self, prompts: &Prompts) -> Result<Vec<Secret>> {
+        if let [(prompt, false)] = prompts.items.as_slice()
             && let Some(source) = self.source.take()
         {
             self.source_sent = prompt.to_ascii_lowercase().contains("password");
@@ -353,11 +364,11 @@ impl<'a> Attempts<'a> {
         }
         let config = self.applicant.config;
         let prompter = self.applicant.prompter;
-        if !questions.heading.is_empty() && self.attended && !questions.prompts.is_empty() {
-            prompter.notice(&questions.heading).await;
+        if !prompts.heading.is_empty() && self.attended && !prompts.items.is_empty() {
+            prompter.notice(&prompts.heading).await;
         }
         let mut responses = Vec::new();
-        for (prompt, visible) in &questions.prompts {
+        for (prompt, visible) in &prompts.items {
             let prompt = format!("({}@{}) {prompt}", config.user, config.alias);
             let response = match (self.attended, visible) {
                 (false, _) => None,

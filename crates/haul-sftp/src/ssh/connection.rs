@@ -14,7 +14,7 @@ use super::transport::{Channel, RttCounter, Session};
 pub struct SshConnection {
     session: Arc<Session>,
     version: String,
-    round_trips: RttCounter,
+    rtts: RttCounter,
     path_stats: PathStats,
 }
 
@@ -27,13 +27,9 @@ pub(super) struct PathStats {
 }
 
 impl SshConnection {
-    pub(super) fn new(
-        session: Arc<Session>,
-        round_trips: RttCounter,
-        path_stats: PathStats,
-    ) -> Self {
+    pub(super) fn new(session: Arc<Session>, rtts: RttCounter, path_stats: PathStats) -> Self {
         let version = session.server_version();
-        Self { session, version, round_trips, path_stats }
+        Self { session, version, rtts, path_stats }
     }
 
     pub(super) fn into_session(self) -> Arc<Session> {
@@ -48,7 +44,7 @@ impl SshConnection {
     /// `Busy` if the server opens no more channels on this connection (`MaxSessions`); `Unreachable` if the connection
     /// is lost.
     pub async fn subsystem(&self, name: &str) -> Result<Channel> {
-        self.round_trips.add(1);
+        self.rtts.add(1);
         self.session.subsystem(name, b"").await
     }
 
@@ -60,8 +56,8 @@ impl SshConnection {
     /// The number of RTTs that were waited for so far: TCP, identifications and algorithms, keys, each authentication
     /// request, and each channel, except one that was opened together with authentication. Includes those of jump
     /// hosts, but not those of a ProxyCommand, which are unknown.
-    pub fn round_trips(&self) -> u32 {
-        self.round_trips.count()
+    pub fn rtts(&self) -> u32 {
+        self.rtts.count()
     }
 
     /// The time of the TCP handshake. With a jump host, the time to connect through it; with a ProxyCommand, the time

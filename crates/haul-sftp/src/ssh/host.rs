@@ -282,16 +282,16 @@ impl SshHost {
         &self,
         wanted: Option<(&str, &First)>,
     ) -> Result<(SshConnection, Option<Opened>), Failure> {
-        let round_trips = RttCounter::default();
+        let rtts = RttCounter::default();
         // Keys are looked up while the network responds.
         let identities = match self.remembered() {
             Some(_) => None,
             None => Some(Gathering(tokio::spawn(identity::gather(self.config.clone())))),
         };
-        let surprises = self.memory.surprises();
-        let (mut handshake, path_stats) = match self.reach(&round_trips).await {
+        let mispredictions = self.memory.mispredictions();
+        let (mut handshake, path_stats) = match self.reach(&rtts).await {
             // The server negotiated another key exchange than the cached one, which is discarded by now.
-            Err(_) if self.memory.surprises() != surprises => self.reach(&round_trips).await?,
+            Err(_) if self.memory.mispredictions() != mispredictions => self.reach(&rtts).await?,
             reached => reached?,
         };
         if let Some((subsystem, first)) = wanted {
@@ -300,11 +300,11 @@ impl SshHost {
         }
         self.authenticate(&mut handshake, identities).await?;
         let (session, opened) = handshake.into_session().await?;
-        Ok((SshConnection::new(session, round_trips, path_stats), opened))
+        Ok((SshConnection::new(session, rtts, path_stats), opened))
     }
 
     /// Connects and verifies the host key; also returns measurements of the path.
-    async fn reach(&self, round_trips: &RttCounter) -> Result<(Handshake, PathStats), Failure> {
+    async fn reach(&self, rtts: &RttCounter) -> Result<(Handshake, PathStats), Failure> {
         let reading = tokio::task::spawn_blocking({
             let files: Vec<PathBuf> =
                 [&self.config.user_known_hosts[..], &self.config.global_known_hosts].concat();
@@ -316,19 +316,19 @@ impl SshHost {
         };
         match (&self.config.route, &self.jump) {
             (Route::Command(command), _) => {
-                let (process, words) = proxy::start(command)?;
-                let opened = self.open(process, known.await?, round_trips, None).await;
+                let (process, stderr) = proxy::start(command)?;
+                let opened = self.open(process, known.await?, rtts, None).await;
                 let handshake = match opened {
                     Ok(handshake) => handshake,
-                    Err(error) => return Err(self.behind_command(error, words).await.into()),
+                    Err(error) => return Err(self.behind_command(error, stderr).await.into()),
                 };
                 let rtt = handshake.first_exchange();
                 Ok((handshake, PathStats { rtt, gauge: None }))
             }
             (Route::Jump(_), Some(jump)) => {
-                let (tunnel, known) = tokio::try_join!(self.tunnel(jump, round_trips), known)?;
+                let (tunnel, known) = tokio::try_join!(self.tunnel(jump, rtts), known)?;
                 let (tunnel, rtt) = tunnel;
-                let handshake = self.open(tunnel, known, round_trips, Some(rtt)).await?;
+                let handshake = self.open(tunnel, known, rtts, Some(rtt)).await?;
                 // Measurements of the first hop do not describe the rest of the path.
                 Ok((handshake, PathStats { rtt, gauge: None }))
             }
@@ -346,13 +346,13 @@ impl SshHost {
                 let dialling = self.waits.watch(|| "connection".to_owned(), dialling);
                 let dialling = async { Ok(dialling.await?) };
                 let (dialled, known) = tokio::try_join!(dialling, known)?;
-                round_trips.add(1);
+                rtts.add(1);
                 self.first_rtt.send_if_modified(|first| {
                     first.is_none() && first.replace(dialled.rtt).is_none()
                 });
                 let rtt = dialled.rtt;
                 let (link, gauge) = link::tcp(dialled.stream);
-                let handshake = self.open(link, known, round_trips, Some(rtt)).await?;
+                let handshake = self.open(link, known, rtts, Some(rtt)).await?;
                 Ok((handshake, PathStats { rtt, gauge }))
             }
         }
@@ -360,12 +360,12 @@ impl SshHost {
 
     /// Adds the output of a ProxyCommand to the error of a stream that ended. Such an error does
     /// not mean that the server is busy.
-    async fn behind_command(&self, error: Error, words: proxy::LastWords) -> Error {
+    async fn behind_command(&self, error: Error, stderr: proxy::StderrCapture) -> Error {
         match error.kind() {
             ErrorKind::Busy | ErrorKind::Unreachable => {}
             _ => return error,
         }
-        let printed = words.text().await;
+        let printed = stderr.text().await;
         if printed.is_empty() {
             return error;
         }
@@ -374,19 +374,15 @@ impl SshHost {
 
     /// A tunnel through a jump host. That host is connected before the channel is opened, so
     /// opening takes one RTT of the whole path.
-    async fn tunnel(
-        &self,
-        jump: &Self,
-        round_trips: &RttCounter,
-    ) -> Result<(Link, Duration), Failure> {
+    async fn tunnel(&self, jump: &Self, rtts: &RttCounter) -> Result<(Link, Duration), Failure> {
         let connection = Box::pin(jump.attempt(None)).await;
         let (connection, _) = connection.map_err(|failure| jump.explained(failure))?;
-        round_trips.add(connection.round_trips());
+        rtts.add(connection.rtts());
         let session: Arc<Session> = connection.into_session();
         let start = Instant::now();
         let tunnel = session.direct_tcpip(&self.config.host_name, self.config.port).await;
         let tunnel = tunnel.map_err(|error| jump.explained(error.into()))?;
-        round_trips.add(1);
+        rtts.add(1);
         Ok((tunnel, start.elapsed()))
     }
 
@@ -410,7 +406,7 @@ impl SshHost {
         &self,
         link: Link,
         known: KnownHosts,
-        round_trips: &RttCounter,
+        rtts: &RttCounter,
         rtt: Option<Duration>,
     ) -> Result<Handshake> {
         let algorithms = Algorithms::choose(&self.config, &known.key_types(&self.judge.host))?;
@@ -426,7 +422,7 @@ impl SshHost {
             greeter: Arc::clone(&self.greeter),
             location: self.location.clone(),
             waits: self.waits.clone(),
-            round_trips: round_trips.clone(),
+            rtts: rtts.clone(),
             rtt,
         };
         Box::pin(transport::open(link, opening)).await

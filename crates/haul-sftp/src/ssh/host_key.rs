@@ -105,8 +105,8 @@ impl HostKeyJudge {
 
     async fn verdict(&self, known: &KnownHosts, key: &HostKey) -> Result<()> {
         let verdict = known.look_up(&self.host, key);
-        if let Verdict::Revoked(place) = &verdict {
-            return Err(self.revoked(key, place));
+        if let Verdict::Revoked(location) = &verdict {
+            return Err(self.revoked(key, location));
         }
         let mut certificate_fault = None;
         if let Some(certificate) = &key.certificate {
@@ -119,23 +119,23 @@ impl HostKeyJudge {
         match verdict {
             Verdict::Known => Ok(()),
             Verdict::Unknown(others) => self.unknown(key, &others, certificate_fault).await,
-            Verdict::Changed(place, old) => Err(self.refuse(format!(
-                "THE HOST KEY HAS CHANGED: the {kind} key of {name} is now {new}, but {place} \
+            Verdict::Changed(location, old) => Err(self.refuse(format!(
+                "THE HOST KEY HAS CHANGED: the {kind} key of {name} is now {new}, but {location} \
                  has {old}. This may be a man-in-the-middle attack, or the host was given a new \
                  key. If you know that it was, remove the old one with: ssh-keygen -f \
                  '{file}' -R '{name}'",
                 kind = key.kind(),
                 name = self.host.name,
                 new = key.fingerprint(),
-                file = place.file.display(),
+                file = location.file.display(),
             ))),
-            Verdict::Revoked(place) => Err(self.revoked(key, &place)),
+            Verdict::Revoked(location) => Err(self.revoked(key, &location)),
         }
     }
 
-    fn revoked(&self, key: &HostKey, place: &known_hosts::Place) -> Error {
+    fn revoked(&self, key: &HostKey, location: &known_hosts::LineLocation) -> Error {
         self.refuse(format!(
-            "the {} host key {} or the authority that signed it is revoked by {place}; do not \
+            "the {} host key {} or the authority that signed it is revoked by {location}; do not \
              connect before the host has another one",
             key.kind(),
             key.fingerprint()
@@ -190,7 +190,7 @@ impl HostKeyJudge {
     async fn unknown(
         &self,
         key: &HostKey,
-        others: &[(String, known_hosts::Place)],
+        others: &[(String, known_hosts::LineLocation)],
         fault: Option<String>,
     ) -> Result<()> {
         let mut decisions = self.decisions.lock().await;
@@ -208,8 +208,8 @@ impl HostKeyJudge {
         if let Some(fault) = fault {
             cause = format!("{cause}, and {fault}");
         }
-        if let Some((other, place)) = others.first() {
-            cause = format!("{cause}, although its {} key is ({place})", key::kind(other));
+        if let Some((other, location)) = others.first() {
+            cause = format!("{cause}, although its {} key is ({location})", key::kind(other));
         }
         let accepted = match self.strict {
             StrictHostKeys::Yes => false,

@@ -38,4 +38,4 @@ pub use options::{ConfigFile, NoPrompter, PasswordSource, Pins, Prompter, Secret
 pub use transport::{Channel, Incoming, Outgoing};
 
 /// Most bytes of standard error, of the remote program or a ProxyCommand, that are stored for an error message.
-const STDERR_KEPT: usize = 4096;
+const STDERR_LIMIT: usize = 4096;

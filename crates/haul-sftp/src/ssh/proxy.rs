@@ -11,7 +11,7 @@ use tokio::process::Command;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::STDERR_KEPT;
+use super::STDERR_LIMIT;
 use super::transport::link::{self, Link};
 
 /// How long to wait for the rest of standard error of a command that has closed its output.
@@ -19,7 +19,7 @@ const STDERR_WAIT: Duration = Duration::from_secs(1);
 
 /// The standard error of a command.
 #[derive(Debug)]
-pub struct LastWords {
+pub struct StderrCapture {
     captured: Captured,
     reading: JoinHandle<()>,
 }
@@ -27,7 +27,7 @@ pub struct LastWords {
 #[derive(Debug, Clone, Default)]
 struct Captured(Arc<Mutex<Vec<u8>>>);
 
-impl LastWords {
+impl StderrCapture {
     /// The standard error of a command that has ended or is being killed, joined to one line; empty if there was none.
     pub async fn text(mut self) -> String {
         // A process that the command has started may keep the pipe open.
@@ -42,7 +42,7 @@ impl LastWords {
 impl Captured {
     fn add(&self, bytes: &[u8]) {
         let mut stored = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let room = STDERR_KEPT.saturating_sub(stored.len());
+        let room = STDERR_LIMIT.saturating_sub(stored.len());
         stored.extend(bytes.iter().take(room));
     }
 }
@@ -51,7 +51,7 @@ impl Captured {
 ///
 /// # Errors
 /// `Unreachable` if the shell cannot be started.
-pub fn start(command: &str) -> Result<(Link, LastWords)> {
+pub fn start(command: &str) -> Result<(Link, StderrCapture)> {
     // With `exec` the command replaces the shell, so that it is the process that is killed.
     let mut shell = Command::new("sh");
     for name in haul_net::secret_variables() {
@@ -81,5 +81,5 @@ pub fn start(command: &str) -> Result<(Link, LastWords)> {
             capture.add(&buffer[..length]);
         }
     });
-    Ok((link::process(input, output, child), LastWords { captured, reading }))
+    Ok((link::process(input, output, child), StderrCapture { captured, reading }))
 }

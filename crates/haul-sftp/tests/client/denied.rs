@@ -15,10 +15,12 @@ use tokio::runtime::Handle;
 use super::old_and_private;
 use super::scripted::{Scripted, status};
 
-/// A storage on a server that responds to some requests with `answer`, and the warnings about the server.
-async fn storage(answer: fn(&Request) -> Option<Response>) -> (Arc<SftpStorage>, Receiver<String>) {
+/// A storage on a server that responds to some requests with `respond`, and the warnings about the server.
+async fn storage(
+    respond: fn(&Request) -> Option<Response>,
+) -> (Arc<SftpStorage>, Receiver<String>) {
     let waits = HostWaits::default();
-    let dial = Scripted { script: |_| Some(Duration::ZERO), answer, waits };
+    let dial = Scripted { script: |_| Some(Duration::ZERO), respond, waits };
     let host = SftpHost::new(Arc::new(dial), Handle::current());
     let (warnings, received) = channel();
     host.warn_through(Box::new(move |message| warnings.send(message.to_owned()).unwrap()));

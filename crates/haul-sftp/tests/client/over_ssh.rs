@@ -95,14 +95,14 @@ async fn the_client_conforms_on_hauls_own_server_with_one_session() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_client_conforms_through_openssh_sshd() {
-    if Sshd::is_here() {
+    if Sshd::is_installed() {
         conforms_through_sshd(Sshd::builder(), &[], served).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_client_conforms_through_openssh_sshd_with_rekeying_and_compression() {
-    if Sshd::is_here() {
+    if Sshd::is_installed() {
         let subsystem = format!("Subsystem sftp {SFTP_SERVER}");
         let builder = Sshd::builder().line(&subsystem).line("RekeyLimit 1M");
         conforms_through_sshd(builder, &["RekeyLimit=1500K", "Compression=yes"], served).await;

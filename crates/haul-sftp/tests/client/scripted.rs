@@ -27,7 +27,7 @@ const FILE: u32 = 0o100_644;
 pub(crate) struct Scripted {
     pub(crate) script: Script,
     /// Responses that differ from the usual ones.
-    pub(crate) answer: fn(&Request) -> Option<Response>,
+    pub(crate) respond: fn(&Request) -> Option<Response>,
     pub(crate) waits: HostWaits,
 }
 
@@ -42,7 +42,7 @@ impl Dial for Scripted {
     async fn dial(&self, first: &First) -> Result<Channel> {
         let (responses, received) = unbounded_channel();
         let state = Mutex::new(Deframer::new(1 << 20));
-        let server = Server { script: self.script, answer: self.answer, state, responses };
+        let server = Server { script: self.script, respond: self.respond, state, responses };
         server.send(&[first("")]).await?;
         let incoming = stream::unfold(received, |mut received| async move {
             received.recv().await.map(|bytes: Bytes| (Ok(bytes), received))
@@ -65,7 +65,7 @@ impl Dial for Scripted {
 
 struct Server {
     script: Script,
-    answer: fn(&Request) -> Option<Response>,
+    respond: fn(&Request) -> Option<Response>,
     state: Mutex<Deframer>,
     responses: UnboundedSender<Bytes>,
 }
@@ -84,7 +84,7 @@ impl Outgoing for Server {
         while let Some(frame) = deframer.next_frame().unwrap() {
             let (id, request) = Request::decode(frame).unwrap();
             let Some(after) = (self.script)(&request) else { continue };
-            let response = (self.answer)(&request).unwrap_or_else(|| usual(&request)).encode(id);
+            let response = (self.respond)(&request).unwrap_or_else(|| usual(&request)).encode(id);
             let responses = self.responses.clone();
             if after.is_zero() {
                 drop(responses.send(response));

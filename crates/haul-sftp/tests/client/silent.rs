@@ -26,7 +26,7 @@ fn host(script: Script) -> (Arc<SftpHost>, Reports) {
     let waits = Waits::new(move |wait| {
         sink.lock().unwrap().push((wait.what.clone(), wait.waited.as_secs()));
     });
-    let dial = Scripted { script, answer: |_| None, waits: waits.of("scripted:22") };
+    let dial = Scripted { script, respond: |_| None, waits: waits.of("scripted:22") };
     (SftpHost::new(Arc::new(dial), Handle::current()), reports)
 }
 

@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use haul_sftp::server::{AuthorizedKeys, Credentials, Password, SftpServer, SftpServerBuilder};
 use tempfile::TempDir;
 
-use crate::visitors::Trusting;
+use crate::events::Trusting;
 
 /// A server, a directory for it and one for its client.
 pub(crate) struct Site {

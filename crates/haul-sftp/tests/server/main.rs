@@ -3,11 +3,11 @@
 #![expect(clippy::print_stderr, reason = "a skipped test says so")]
 
 mod clients;
+mod events;
 mod jail;
 mod login;
 mod names;
 mod order;
 mod pipe;
 mod vanished;
-mod visitors;
 mod wire;

@@ -12,9 +12,9 @@ use haul_bench::guard::end_with_thread;
 use haul_sftp::ssh::{PasswordSource, Secret, SshOptions};
 use haul_storage::{Error, ErrorKind, Retry};
 
-use crate::person::Person;
+use crate::person::ScriptedUser;
 use crate::sshd::Sshd;
-use crate::{greet, host, host_asking, with};
+use crate::{greet, host, host_with_prompter, with};
 
 fn denied(error: &Error) -> String {
     assert_eq!((error.kind(), error.retry()), (ErrorKind::Unauthenticated, Retry::Never));
@@ -30,10 +30,10 @@ async fn a_connection_with_a_key_takes_four_rtts_and_a_channel_one_more() {
     let sshd = Sshd::start();
     let connection = host(&sshd, &sshd.options()).connect().await.unwrap();
     // TCP; versions and algorithms; keys; the service and the key, signed.
-    assert_eq!(connection.round_trips(), 4);
+    assert_eq!(connection.rtts(), 4);
     assert!(connection.server_version().starts_with("SSH-2.0-OpenSSH_"));
     greet(&connection).await.unwrap();
-    assert_eq!(connection.round_trips(), 5);
+    assert_eq!(connection.rtts(), 5);
     assert!(!connection.rtt().is_zero());
     connection.close().await;
     assert!(greet(&connection).await.is_err());
@@ -69,9 +69,9 @@ async fn keys_are_tried_in_order_and_the_right_one_is_remembered() {
     let options = SshOptions { identities: vec![wrong, sshd.user_key()], ..sshd.options() };
     let host = host(&sshd, &options);
     // One RTT more for the wrong key, and none once the right one is known.
-    assert_eq!(host.connect().await.unwrap().round_trips(), 5);
+    assert_eq!(host.connect().await.unwrap().rtts(), 5);
     // One fewer once the server's key exchange method is known too.
-    assert_eq!(host.connect().await.unwrap().round_trips(), 3);
+    assert_eq!(host.connect().await.unwrap().rtts(), 3);
 }
 
 #[tokio::test]
@@ -92,12 +92,12 @@ async fn concurrent_connections_prompt_for_the_second_factor_once() {
             .password("correct horse")
             .line(&format!("AuthenticationMethods publickey,{second}"))
             .start();
-        let person = Person::answering(&["correct horse"]);
-        let host = host_asking(&sshd, &sshd.options(), Arc::clone(&person) as _);
+        let user = ScriptedUser::responding(&["correct horse"]);
+        let host = host_with_prompter(&sshd, &sshd.options(), Arc::clone(&user) as _);
         for connection in join_all((0..4).map(|_| host.connect())).await {
             greet(&connection.unwrap()).await.unwrap();
         }
-        assert_eq!(person.heard().len(), 1, "{:?}", person.heard());
+        assert_eq!(user.prompts_shown().len(), 1, "{:?}", user.prompts_shown());
     }
 }
 
@@ -126,13 +126,13 @@ async fn many_connections_prompt_for_the_passphrase_of_a_key_once() {
     let key = sshd.new_key("locked", "ed25519", "open sesame");
     sshd.authorize(&key, "");
     let options = SshOptions { identities: vec![key], ..sshd.options() };
-    let person = Person::answering(&["wrong", "open sesame"]);
-    let host = host_asking(&sshd, &options, Arc::clone(&person) as _);
+    let user = ScriptedUser::responding(&["wrong", "open sesame"]);
+    let host = host_with_prompter(&sshd, &options, Arc::clone(&user) as _);
     for connection in join_all((0..4).map(|_| host.connect())).await {
         greet(&connection.unwrap()).await.unwrap();
     }
-    assert_eq!(person.heard_of("Enter passphrase for key"), 2);
-    assert_eq!(person.heard_of("the passphrase is wrong"), 1);
+    assert_eq!(user.shown_count("Enter passphrase for key"), 2);
+    assert_eq!(user.shown_count("the passphrase is wrong"), 1);
 }
 
 #[tokio::test]
@@ -153,8 +153,8 @@ async fn an_encrypted_key_in_pkcs8_format_is_unlocked() {
     // Without the .pub file, the public half is known only after decryption.
     fs::remove_file(sshd.path("locked.pub")).unwrap();
     let options = SshOptions { identities: vec![key], ..sshd.options() };
-    let person = Person::answering(&["open sesame"]);
-    let host = host_asking(&sshd, &options, person);
+    let user = ScriptedUser::responding(&["open sesame"]);
+    let host = host_with_prompter(&sshd, &options, user);
     greet(&host.connect().await.unwrap()).await.unwrap();
 }
 
@@ -186,7 +186,7 @@ async fn certificates_of_every_type_are_found_next_to_their_key_or_by_option() {
         let certificate = certify(&sshd, &key, &sshd.user());
         let options = SshOptions { identities: vec![key], ..sshd.options() };
         let connection = host(&sshd, &options).connect().await.unwrap();
-        assert_eq!(connection.round_trips(), 4, "{kind}");
+        assert_eq!(connection.rtts(), 4, "{kind}");
         let elsewhere = sshd.path("elsewhere");
         fs::rename(certificate, &elsewhere).unwrap();
         assert!(host(&sshd, &options).connect().await.is_err());
@@ -269,7 +269,7 @@ async fn keys_in_an_agent_are_accepted() {
         fs::remove_file(&key).unwrap();
         let options = SshOptions { identities: vec![key.clone()], ..agent.options(&sshd) };
         let connection = host(&sshd, &options).connect().await.unwrap();
-        assert_eq!(connection.round_trips(), 4, "{kind}");
+        assert_eq!(connection.rtts(), 4, "{kind}");
     }
     greet(&host(&sshd, &agent.options(&sshd)).connect().await.unwrap()).await.unwrap();
 }
@@ -341,7 +341,7 @@ async fn a_password_from_the_environment_or_a_command_is_used_without_a_prompt()
         let options = SshOptions { password, ..keyless(&sshd) };
         let connection = host(&sshd, &options).connect().await.unwrap();
         // TCP, versions, keys, password.
-        assert_eq!(connection.round_trips(), 4);
+        assert_eq!(connection.rtts(), 4);
     }
 }
 
@@ -369,23 +369,23 @@ async fn the_error_for_a_wrong_password_does_not_contain_it() {
 async fn many_connections_prompt_for_the_password_once() {
     let sshd =
         Sshd::builder().password("correct horse").line("KbdInteractiveAuthentication no").start();
-    let person = Person::answering(&["wrong", "correct horse"]);
-    let host = host_asking(&sshd, &keyless(&sshd), Arc::clone(&person) as _);
+    let user = ScriptedUser::responding(&["wrong", "correct horse"]);
+    let host = host_with_prompter(&sshd, &keyless(&sshd), Arc::clone(&user) as _);
     for connection in join_all((0..3).map(|_| host.connect())).await {
         greet(&connection.unwrap()).await.unwrap();
     }
-    assert_eq!(person.heard_of("'s password: "), 2);
+    assert_eq!(user.shown_count("'s password: "), 2);
 }
 
 #[tokio::test]
 async fn a_cancelled_password_prompt_is_not_repeated_for_other_connections() {
     let sshd = Sshd::builder().password("correct horse").start();
-    let person = Person::answering(&[]);
-    let host = host_asking(&sshd, &keyless(&sshd), Arc::clone(&person) as _);
+    let user = ScriptedUser::responding(&[]);
+    let host = host_with_prompter(&sshd, &keyless(&sshd), Arc::clone(&user) as _);
     for result in join_all((0..3).map(|_| host.connect())).await {
         denied(&result.unwrap_err());
     }
-    assert_eq!(person.heard().len(), 1, "{:?}", person.heard());
+    assert_eq!(user.prompts_shown().len(), 1, "{:?}", user.prompts_shown());
 }
 
 /// Regression: connections that had waited for a credential which they could not use prompted one after the other.
@@ -403,26 +403,26 @@ async fn a_cancelled_prompt_for_a_one_time_password_is_not_repeated() {
         path("once")
     );
     fs::write(path("pam"), pam).unwrap();
-    let person = Person::answering(&["123456"]);
-    let host = host_asking(&sshd, &keyless(&sshd), Arc::clone(&person) as _);
+    let user = ScriptedUser::responding(&["123456"]);
+    let host = host_with_prompter(&sshd, &keyless(&sshd), Arc::clone(&user) as _);
     let connections = join_all((0..4).map(|_| host.connect())).await;
     let refused: Vec<_> = connections.into_iter().filter_map(Result::err).collect();
     assert_eq!(refused.len(), 3);
     for error in &refused {
         denied(error);
     }
-    assert_eq!(person.heard_of("'s password: "), 2, "{:?}", person.heard());
+    assert_eq!(user.shown_count("'s password: "), 2, "{:?}", user.prompts_shown());
 }
 
 #[tokio::test]
 async fn keyboard_interactive_uses_a_prompt_or_the_password_source() {
     let sshd = Sshd::builder().password("correct horse").line("PasswordAuthentication no").start();
-    let person = Person::answering(&["correct horse"]);
-    let host_with_person = host_asking(&sshd, &keyless(&sshd), Arc::clone(&person) as _);
-    for connection in join_all((0..3).map(|_| host_with_person.connect())).await {
+    let user = ScriptedUser::responding(&["correct horse"]);
+    let prompting_host = host_with_prompter(&sshd, &keyless(&sshd), Arc::clone(&user) as _);
+    for connection in join_all((0..3).map(|_| prompting_host.connect())).await {
         greet(&connection.unwrap()).await.unwrap();
     }
-    assert_eq!(person.heard_of("Password:"), 1);
+    assert_eq!(user.shown_count("Password:"), 1);
     let options = with(
         SshOptions { password: secret("correct horse"), ..keyless(&sshd) },
         &["PreferredAuthentications=keyboard-interactive"],
@@ -440,12 +440,12 @@ async fn the_second_factor_is_prompted_for_once_and_reused() {
             .password("correct horse")
             .line(&format!("AuthenticationMethods publickey,{second}"))
             .start();
-        let person = Person::answering(&["correct horse"]);
-        let host = host_asking(&sshd, &sshd.options(), Arc::clone(&person) as _);
+        let user = ScriptedUser::responding(&["correct horse"]);
+        let host = host_with_prompter(&sshd, &sshd.options(), Arc::clone(&user) as _);
         for _ in 0..2 {
             greet(&host.connect().await.unwrap()).await.unwrap();
         }
-        assert_eq!(person.heard().len(), 1, "{:?}", person.heard());
+        assert_eq!(user.prompts_shown().len(), 1, "{:?}", user.prompts_shown());
         let error = crate::host(&sshd, &sshd.options()).connect().await.unwrap_err();
         assert!(denied(&error).contains("after it accepted the first factors"), "{error}");
     }
@@ -454,11 +454,12 @@ async fn the_second_factor_is_prompted_for_once_and_reused() {
 #[tokio::test]
 async fn batch_mode_does_not_prompt() {
     let sshd = Sshd::builder().password("correct horse").start();
-    let person = Person::answering(&["correct horse"]);
+    let user = ScriptedUser::responding(&["correct horse"]);
     let options = with(keyless(&sshd), &["BatchMode=yes"]);
-    let error = host_asking(&sshd, &options, Arc::clone(&person) as _).connect().await.unwrap_err();
+    let error =
+        host_with_prompter(&sshd, &options, Arc::clone(&user) as _).connect().await.unwrap_err();
     denied(&error);
-    assert!(person.heard().is_empty());
+    assert!(user.prompts_shown().is_empty());
 }
 
 #[tokio::test]
@@ -479,11 +480,11 @@ async fn a_banner_is_shown_once_and_without_terminal_escapes() {
     fs::write(sshd.path("sshd_config"), format!("Banner {}\n{config}", banner.display())).unwrap();
     let mut sshd = sshd;
     sshd.restart();
-    let person = Person::answering(&[]);
-    let host = host_asking(&sshd, &sshd.options(), Arc::clone(&person) as _);
+    let user = ScriptedUser::responding(&[]);
+    let host = host_with_prompter(&sshd, &sshd.options(), Arc::clone(&user) as _);
     for connection in join_all((0..3).map(|_| host.connect())).await {
         connection.unwrap();
     }
-    assert_eq!(person.heard_of("Welcome"), 1, "{:?}", person.heard());
-    assert_eq!(person.heard_of("\u{1b}"), 0);
+    assert_eq!(user.shown_count("Welcome"), 1, "{:?}", user.prompts_shown());
+    assert_eq!(user.shown_count("\u{1b}"), 0);
 }

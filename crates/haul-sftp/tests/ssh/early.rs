@@ -6,9 +6,9 @@ use bytes::Bytes;
 use haul_sftp::ssh::{PasswordSource, Secret, SshHost, SshOptions};
 use haul_storage::{ErrorKind, Retry};
 
-use crate::person::Person;
+use crate::person::ScriptedUser;
 use crate::sshd::Sshd;
-use crate::{host, host_asking, pattern, with};
+use crate::{host, host_with_prompter, pattern, with};
 
 /// SSH_FXP_INIT of version 3, and five STAT requests for `/`.
 fn first_requests(_server: &str) -> Bytes {
@@ -38,7 +38,7 @@ async fn connect_and_request(host: &SshHost) -> haul_storage::Result<u32> {
     while !is_complete(&received) {
         received.extend(channel.incoming.next().await?.expect("the server closed the channel"));
     }
-    Ok(connection.round_trips())
+    Ok(connection.rtts())
 }
 
 #[tokio::test]
@@ -89,8 +89,8 @@ async fn early_requests_are_repeated_with_a_second_authentication_method() {
             .password("correct horse")
             .line(&format!("AuthenticationMethods publickey,{second}"))
             .start();
-        let person = Person::answering(&["wrong", "correct horse"]);
-        let host = host_asking(&sshd, &sshd.options(), person);
+        let user = ScriptedUser::responding(&["wrong", "correct horse"]);
+        let host = host_with_prompter(&sshd, &sshd.options(), user);
         connect_and_request(&host).await.unwrap();
         connect_and_request(&host).await.unwrap();
     }
@@ -142,7 +142,7 @@ async fn first_bytes_above_the_early_limit_wait_for_the_channel() {
         received.extend(channel.incoming.next().await.unwrap().unwrap());
     }
     assert_eq!(received, message);
-    assert_eq!(connection.round_trips(), 5);
+    assert_eq!(connection.rtts(), 5);
 }
 
 #[tokio::test]
@@ -150,14 +150,14 @@ async fn a_key_with_a_passphrase_is_only_unlocked_for_a_server_that_accepts_it()
     let sshd = Sshd::start();
     let key = sshd.new_key("locked", "ed25519", "open sesame");
     let options = SshOptions { identities: vec![key.clone(), sshd.user_key()], ..sshd.options() };
-    let person = Person::answering(&["open sesame"]);
-    let host = host_asking(&sshd, &options, Arc::clone(&person) as _);
+    let user = ScriptedUser::responding(&["open sesame"]);
+    let host = host_with_prompter(&sshd, &options, Arc::clone(&user) as _);
     connect_and_request(&host).await.unwrap();
-    assert!(person.heard().is_empty(), "{:?}", person.heard());
+    assert!(user.prompts_shown().is_empty(), "{:?}", user.prompts_shown());
     sshd.authorize(&key, "");
-    let host = host_asking(&sshd, &options, Arc::clone(&person) as _);
+    let host = host_with_prompter(&sshd, &options, Arc::clone(&user) as _);
     // A locked key is offered before it is unlocked, which takes one more RTT.
     assert_eq!(connect_and_request(&host).await.unwrap(), 5);
     assert_eq!(connect_and_request(&host).await.unwrap(), 3);
-    assert_eq!(person.heard_of("Enter passphrase"), 1);
+    assert_eq!(user.shown_count("Enter passphrase"), 1);
 }

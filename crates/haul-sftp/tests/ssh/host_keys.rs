@@ -9,9 +9,9 @@ use futures_util::future::join_all;
 use haul_sftp::ssh::SshOptions;
 use haul_storage::{Error, ErrorKind, Retry};
 
-use crate::person::Person;
+use crate::person::ScriptedUser;
 use crate::sshd::{Sshd, output, public};
-use crate::{greet, host, host_asking, with};
+use crate::{greet, host, host_with_prompter, with};
 
 /// Checks that the error is a refused host key, and returns its message.
 fn refused(error: &Error) -> String {
@@ -55,14 +55,14 @@ async fn an_unknown_host_is_accepted_by_yes_or_by_its_fingerprint() {
     let fingerprint = fingerprint(&sshd, "ed25519");
     for responses in [&["perhaps", "yes"][..], &[&fingerprint]] {
         forget(&sshd);
-        let person = Person::answering(responses);
-        let host = host_asking(&sshd, &sshd.options(), Arc::clone(&person) as _);
+        let user = ScriptedUser::responding(responses);
+        let host = host_with_prompter(&sshd, &sshd.options(), Arc::clone(&user) as _);
         // Concurrent connections prompt once.
         for connection in join_all((0..3).map(|_| host.connect())).await {
             greet(&connection.unwrap()).await.unwrap();
         }
-        assert_eq!(person.heard_of("Continue connecting"), 1, "{:?}", person.heard());
-        assert_eq!(person.heard_of(&fingerprint), 2, "{:?}", person.heard());
+        assert_eq!(user.shown_count("Continue connecting"), 1, "{:?}", user.prompts_shown());
+        assert_eq!(user.shown_count(&fingerprint), 2, "{:?}", user.prompts_shown());
         // The host is known from now on, to OpenSSH too.
         greet(&crate::host(&sshd, &sshd.options()).connect().await.unwrap()).await.unwrap();
         let mut find = Command::new("ssh-keygen");
@@ -75,12 +75,12 @@ async fn an_unknown_host_is_accepted_by_yes_or_by_its_fingerprint() {
 async fn an_unknown_host_is_refused_by_no_and_prompted_for_once() {
     let sshd = Sshd::start();
     forget(&sshd);
-    let person = Person::answering(&["no"]);
-    let host = host_asking(&sshd, &sshd.options(), Arc::clone(&person) as _);
+    let user = ScriptedUser::responding(&["no"]);
+    let host = host_with_prompter(&sshd, &sshd.options(), Arc::clone(&user) as _);
     for result in join_all((0..3).map(|_| host.connect())).await {
         refused(&result.unwrap_err());
     }
-    assert_eq!(person.heard().len(), 1);
+    assert_eq!(user.prompts_shown().len(), 1);
 }
 
 #[tokio::test]
@@ -116,8 +116,8 @@ async fn a_changed_key_is_refused_under_every_setting_and_its_line_named() {
     for checking in ["ask", "no", "accept-new", "yes"] {
         let options = with(sshd.options(), &[&format!("StrictHostKeyChecking={checking}")]);
         let options = SshOptions { accept_new_host_keys: true, ..options };
-        let person = Person::answering(&["yes"]);
-        let host = host_asking(&sshd, &options, Arc::clone(&person) as _);
+        let user = ScriptedUser::responding(&["yes"]);
+        let host = host_with_prompter(&sshd, &options, Arc::clone(&user) as _);
         let error = host.connect().await.unwrap_err();
         let message = refused(&error);
         let line = format!("{}:2", sshd.known_hosts().display());
@@ -125,7 +125,7 @@ async fn a_changed_key_is_refused_under_every_setting_and_its_line_named() {
         for part in ["HAS CHANGED", &fingerprint(&sshd, "ed25519"), &line, &advice] {
             assert!(message.contains(part), "{part} is not in {message}");
         }
-        assert!(person.heard().is_empty());
+        assert!(user.prompts_shown().is_empty());
         assert_eq!(fs::read_to_string(sshd.known_hosts()).unwrap(), text);
     }
 }
@@ -354,10 +354,10 @@ async fn a_host_certificate_of_another_or_a_revoked_authority_is_refused() {
 async fn names_in_a_certificate_are_escaped_in_the_prompt() {
     let evil = "a\u{1b}[2J\nContinue connecting (yes/no)? yes\n";
     let sshd = Sshd::builder().certificate(&["-n", evil]).start();
-    let person = Person::answering(&["no"]);
-    let asking = with(sshd.options(), &["StrictHostKeyChecking=ask"]);
-    let error = host_asking(&sshd, &asking, person.clone()).connect().await.unwrap_err();
-    let (prompt, text) = (person.heard().remove(0), error.to_string());
+    let user = ScriptedUser::responding(&["no"]);
+    let options = with(sshd.options(), &["StrictHostKeyChecking=ask"]);
+    let error = host_with_prompter(&sshd, &options, user.clone()).connect().await.unwrap_err();
+    let (prompt, text) = (user.prompts_shown().remove(0), error.to_string());
     assert!(prompt.contains("a\\033[2J\\012Continue"), "{prompt}");
     assert!(!prompt.contains('\u{1b}') && !text.contains('\u{1b}'), "{prompt:?}, {text:?}");
     assert_eq!((prompt.lines().count(), text.lines().count()), (2, 1), "{prompt}, {text}");

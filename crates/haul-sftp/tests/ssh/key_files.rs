@@ -9,9 +9,9 @@ use std::process::Command;
 use haul_sftp::ssh::SshOptions;
 use haul_storage::ErrorKind;
 
-use crate::person::Person;
+use crate::person::ScriptedUser;
 use crate::sshd::{Sshd, output};
-use crate::{greet, host_asking};
+use crate::{greet, host_with_prompter};
 
 const PASSPHRASE: &str = "secr\u{e9}t";
 
@@ -66,13 +66,13 @@ async fn keys_encrypted_by_openssl_are_used_with_every_cipher() {
             eprintln!("SKIPPED: this OpenSSL does not write {name}");
             continue;
         }
-        let person = Person::answering(&["wrong", PASSPHRASE]);
+        let user = ScriptedUser::responding(&["wrong", PASSPHRASE]);
         let options = SshOptions { identities: vec![key(&sshd, name)], ..sshd.options() };
-        let connection = host_asking(&sshd, &options, person.clone()).connect().await;
+        let connection = host_with_prompter(&sshd, &options, user.clone()).connect().await;
         let connection = connection.unwrap_or_else(|error| panic!("{name}: {error}"));
         greet(&connection).await.unwrap();
-        assert_eq!(person.heard_of("Enter passphrase for key"), 2, "{name}");
-        assert_eq!(person.heard_of("the passphrase is wrong"), 1, "{name}");
+        assert_eq!(user.shown_count("Enter passphrase for key"), 2, "{name}");
+        assert_eq!(user.shown_count("the passphrase is wrong"), 1, "{name}");
     }
 }
 
@@ -91,11 +91,11 @@ async fn keys_encrypted_by_openssh_are_used_with_every_cipher() {
         let path = key(&sshd, name);
         let line = format!("ssh-keygen -q -p -P '' -N {PASSPHRASE} -a 4 -Z {cipher} -f {name}");
         assert!(shell(&sshd, &line), "{cipher}");
-        let person = Person::answering(&["wrong", PASSPHRASE]);
+        let user = ScriptedUser::responding(&["wrong", PASSPHRASE]);
         let options = SshOptions { identities: vec![path], ..sshd.options() };
-        let connection = host_asking(&sshd, &options, person.clone()).connect().await;
+        let connection = host_with_prompter(&sshd, &options, user.clone()).connect().await;
         greet(&connection.unwrap_or_else(|error| panic!("{cipher}: {error}"))).await.unwrap();
-        assert_eq!(person.heard_of("the passphrase is wrong"), 1, "{cipher}");
+        assert_eq!(user.shown_count("the passphrase is wrong"), 1, "{cipher}");
     }
 }
 
@@ -125,14 +125,14 @@ async fn an_unsupported_encryption_is_named_without_a_prompt() {
             eprintln!("SKIPPED: this OpenSSL does not write {name}");
             continue;
         }
-        let person = Person::answering(&[PASSPHRASE]);
+        let user = ScriptedUser::responding(&[PASSPHRASE]);
         let path = key(&sshd, name);
         let options = SshOptions { identities: vec![path.clone()], ..sshd.options() };
-        let error = host_asking(&sshd, &options, person.clone()).connect().await.unwrap_err();
+        let error = host_with_prompter(&sshd, &options, user.clone()).connect().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unauthenticated);
         let text = error.to_string();
         assert!(text.contains(cipher), "{name}: {text}");
         assert!(text.contains(&format!("ssh-keygen -p -f {}", path.display())), "{text}");
-        assert_eq!(person.heard_of("passphrase"), 0, "{:?}", person.heard());
+        assert_eq!(user.shown_count("passphrase"), 0, "{:?}", user.prompts_shown());
     }
 }

@@ -33,11 +33,11 @@ use self::sshd::Sshd;
 
 /// The host of a server, without a prompter.
 fn host(sshd: &Sshd, options: &SshOptions) -> SshHost {
-    host_asking(sshd, options, Arc::new(NoPrompter))
+    host_with_prompter(sshd, options, Arc::new(NoPrompter))
 }
 
 /// The host of a server, with a prompter.
-fn host_asking(sshd: &Sshd, options: &SshOptions, prompter: Arc<dyn Prompter>) -> SshHost {
+fn host_with_prompter(sshd: &Sshd, options: &SshOptions, prompter: Arc<dyn Prompter>) -> SshHost {
     SshHost::resolve(None, &sshd.host(), Some(sshd.port()), options, prompter).unwrap()
 }
 

@@ -9,36 +9,36 @@ use haul_storage::Result;
 
 /// Responds to prompts in order. After the last response, every prompt is cancelled.
 #[derive(Debug, Default)]
-pub struct Person {
+pub struct ScriptedUser {
     responses: Mutex<VecDeque<String>>,
     /// All prompts and notices so far.
-    heard: Mutex<Vec<String>>,
+    shown: Mutex<Vec<String>>,
 }
 
-impl Person {
-    pub fn answering(responses: &[&str]) -> Arc<Self> {
+impl ScriptedUser {
+    pub fn responding(responses: &[&str]) -> Arc<Self> {
         let responses = responses.iter().map(|&response| response.to_owned()).collect();
-        Arc::new(Self { responses: Mutex::new(responses), heard: Mutex::default() })
+        Arc::new(Self { responses: Mutex::new(responses), shown: Mutex::default() })
     }
 
     /// All prompts and notices so far.
-    pub fn heard(&self) -> Vec<String> {
-        self.heard.lock().unwrap().clone()
+    pub fn prompts_shown(&self) -> Vec<String> {
+        self.shown.lock().unwrap().clone()
     }
 
     /// The number of prompts and notices that contain `text`.
-    pub fn heard_of(&self, text: &str) -> usize {
-        self.heard().iter().filter(|heard| heard.contains(text)).count()
+    pub fn shown_count(&self, text: &str) -> usize {
+        self.prompts_shown().iter().filter(|shown| shown.contains(text)).count()
     }
 
     fn respond(&self, prompt: &str) -> Option<String> {
-        self.heard.lock().unwrap().push(prompt.to_owned());
+        self.shown.lock().unwrap().push(prompt.to_owned());
         self.responses.lock().unwrap().pop_front()
     }
 }
 
 #[async_trait]
-impl Prompter for Person {
+impl Prompter for ScriptedUser {
     async fn secret(&self, prompt: &str) -> Result<Option<Secret>> {
         Ok(self.respond(prompt).map(Secret::new))
     }
@@ -48,6 +48,6 @@ impl Prompter for Person {
     }
 
     async fn notice(&self, text: &str) {
-        self.heard.lock().unwrap().push(text.to_owned());
+        self.shown.lock().unwrap().push(text.to_owned());
     }
 }

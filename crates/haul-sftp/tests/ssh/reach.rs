@@ -118,7 +118,7 @@ async fn eight_concurrent_connections_succeed() {
         let connection = connection.unwrap();
         greet(&connection).await.unwrap();
         // 4 if an earlier connection has already learned the key exchange of the server.
-        assert!([4, 5].contains(&connection.round_trips()));
+        assert!([4, 5].contains(&connection.rtts()));
     }
     assert_eq!(sshd.connections(), 8 + 1, "eight, and the test's own at the start");
 }
@@ -179,7 +179,7 @@ async fn a_host_is_reached_through_two_jump_hosts_whose_keys_are_verified() {
     let connection = host(&goal, &options).connect().await.unwrap();
     let mut channel = connection.subsystem("echo").await.unwrap();
     echo(&mut channel, pattern(3 << 20)).await;
-    assert!(connection.round_trips() > 3 * 4);
+    assert!(connection.rtts() > 3 * 4);
     assert!(!connection.rtt().is_zero());
     for (sshd, expected) in [(&near, 2), (&far, 2), (&goal, 2)] {
         assert_eq!(sshd.connections(), expected);

@@ -63,7 +63,7 @@ async fn every_key_exchange_method_of_the_server_works_in_one_rtt() {
     ] {
         let options = with(sshd.options(), &[&format!("KexAlgorithms={kex}")]);
         let connection = host(&sshd, &options).connect().await.unwrap();
-        assert_eq!(connection.round_trips(), 4, "{kex}");
+        assert_eq!(connection.rtts(), 4, "{kex}");
         greet(&connection).await.unwrap();
         assert!(sshd.log().contains(&format!("kex: algorithm: {kex} ")), "{kex}");
     }

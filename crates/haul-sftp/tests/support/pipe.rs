@@ -94,7 +94,7 @@ pub fn channel(
         outgoing: Box::new(outgoing),
         server: server.to_owned(),
         rtt: None,
-        round_trips: 1,
+        rtts: 1,
         gauge: None,
     }
 }

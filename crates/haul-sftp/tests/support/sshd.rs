@@ -46,12 +46,12 @@ pub struct Builder {
 
 impl Sshd {
     /// Whether sshd is installed; otherwise prints that the test is skipped.
-    pub fn is_here() -> bool {
-        let here = Path::new(SSHD).exists();
-        if !here {
+    pub fn is_installed() -> bool {
+        let installed = Path::new(SSHD).exists();
+        if !installed {
             eprintln!("SKIPPED: {SSHD} is not installed");
         }
-        here
+        installed
     }
 
     /// A server with one ed25519 host key; the user of the test can log in with [`Sshd::user_key`].

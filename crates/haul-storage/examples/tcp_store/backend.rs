@@ -30,14 +30,14 @@ struct Server {
 
 impl Server {
     /// Sends a request about `path` and decodes the fields of its response. Errors get kind, operation and location.
-    async fn ask<T>(
+    async fn request<T>(
         &self,
         (op, path): (Op, &RelPath),
         fields: impl FnOnce(Request) -> Request,
         decode: impl FnOnce(&mut Bytes) -> Result<T, TryGetError>,
     ) -> Result<T> {
         let request = fields(Request::new(op, path.as_bytes()));
-        let response = self.client.ask(&request).await;
+        let response = self.client.request(&request).await;
         response.and_then(|mut fields| Ok(decode(&mut fields)?)).map_err(|failure| {
             let kind = match failure {
                 // Retried over a new connection.
@@ -63,17 +63,17 @@ impl Server {
     }
 
     /// Sends a request whose response has no fields.
-    async fn tell(
+    async fn command(
         &self,
         of: (Op, &RelPath),
         fields: impl FnOnce(Request) -> Request,
     ) -> Result<()> {
-        self.ask(of, fields, |_| Ok(())).await
+        self.request(of, fields, |_| Ok(())).await
     }
 
     /// An entry and the id of its content.
     async fn look(&self, op: Op, path: &RelPath) -> Result<(Entry, u64)> {
-        let facts = self.ask((op, path), |request| request, get_facts).await?;
+        let facts = self.request((op, path), |request| request, get_facts).await?;
         Ok((entry(path.clone(), facts), facts.content))
     }
 }
@@ -150,7 +150,7 @@ impl Storage for TcpStorage {
 
     async fn list(&self, path: &RelPath) -> Result<EntryStream> {
         let entries =
-            self.server.ask((Op::List, path), |request| request, wire::get_entries).await?;
+            self.server.request((Op::List, path), |request| request, wire::get_entries).await?;
         let items = entries.into_iter().map(|(name, facts)| match path.join(&name) {
             Ok(path) => Ok(vec![entry(path, facts)]),
             Err(error) => Err(Error::new(ErrorKind::Protocol, "list")
@@ -161,7 +161,7 @@ impl Storage for TcpStorage {
     }
 
     async fn create_dir_as(&self, path: &RelPath, _mode: Option<u32>) -> Result<()> {
-        self.server.tell((Op::MakeDir, path), |request| request).await
+        self.server.command((Op::MakeDir, path), |request| request).await
     }
 
     async fn create_link(&self, path: &RelPath, _link: &LinkKind, _replace: bool) -> Result<()> {
@@ -169,11 +169,11 @@ impl Storage for TcpStorage {
     }
 
     async fn remove(&self, path: &RelPath) -> Result<()> {
-        self.server.tell((Op::Remove, path), |request| request).await
+        self.server.command((Op::Remove, path), |request| request).await
     }
 
     async fn rename(&self, from: &RelPath, to: &RelPath) -> Result<()> {
-        self.server.tell((Op::Rename, from), |request| request.field(to.as_bytes())).await
+        self.server.command((Op::Rename, from), |request| request.field(to.as_bytes())).await
     }
 
     async fn copy(&self, from: &RelPath, _to: &RelPath) -> Result<()> {
@@ -189,7 +189,7 @@ impl Storage for TcpStorage {
     }
 
     async fn set_metadata(&self, path: &RelPath, metadata: &Metadata) -> Result<()> {
-        self.server.tell((Op::SetTime, path), |request| request.time(time(metadata))).await
+        self.server.command((Op::SetTime, path), |request| request.time(time(metadata))).await
     }
 
     async fn open(&self, path: &RelPath) -> Result<Arc<dyn ReadAt>> {
@@ -205,21 +205,24 @@ impl Storage for TcpStorage {
 
     async fn create(&self, path: &RelPath, _options: &CreateOptions) -> Result<Arc<dyn WriteAt>> {
         let content =
-            self.server.ask((Op::Create, path), |request| request, Buf::try_get_u64).await?;
+            self.server.request((Op::Create, path), |request| request, Buf::try_get_u64).await?;
         let (server, path, end) = (Arc::clone(&self.server), path.clone(), AtomicU64::new(0));
         Ok(Arc::new(Upload { server, path, content, end }))
     }
 
     async fn read_whole(&self, path: &RelPath, limit: u64) -> Result<Whole> {
         let decode = |fields: &mut Bytes| Ok((get_facts(fields)?, fields.clone()));
-        let response = self.server.ask((Op::Get, path), |request| request.number(limit), decode);
+        let response =
+            self.server.request((Op::Get, path), |request| request.number(limit), decode);
         let (facts, bytes) = response.await?;
         let file = entry(path.clone(), facts);
         Ok(Whole::new(bytes, file.identity(), file.metadata()))
     }
 
     async fn write_whole(&self, path: &RelPath, bytes: Bytes, how: &CommitOptions) -> Result<()> {
-        self.server.tell((Op::Put, path), |request| appearance(request, how).payload(bytes)).await
+        self.server
+            .command((Op::Put, path), |request| appearance(request, how).payload(bytes))
+            .await
     }
 
     async fn read_many(&self, paths: Vec<RelPath>, limit: u64) -> Vec<Result<Whole>> {
@@ -292,7 +295,7 @@ impl ReadAt for Download {
                 request.number(file.content).number(now.start()).number(now.len())
             };
             let decode = |fields: &mut Bytes| wire::get_exactly(fields, now.len());
-            let bytes = file.server.ask((Op::Read, &file.entry.path), fields, decode).await?;
+            let bytes = file.server.request((Op::Read, &file.entry.path), fields, decode).await?;
             Ok(Some((Block::from(bytes), (file, later))))
         });
         steps.boxed()
@@ -318,8 +321,8 @@ struct Upload {
 }
 
 impl Upload {
-    async fn tell(&self, op: Op, fields: impl FnOnce(Request) -> Request) -> Result<()> {
-        self.server.tell((op, &self.path), |request| fields(request.number(self.content))).await
+    async fn command(&self, op: Op, fields: impl FnOnce(Request) -> Request) -> Result<()> {
+        self.server.command((op, &self.path), |request| fields(request.number(self.content))).await
     }
 }
 
@@ -338,7 +341,7 @@ impl WriteAt for Upload {
             let later = block.split_off(STEP as usize);
             let bytes = block.into_bytes();
             let end = offset + bytes.len() as u64;
-            self.tell(Op::Write, |request| request.number(offset).payload(bytes)).await?;
+            self.command(Op::Write, |request| request.number(offset).payload(bytes)).await?;
             self.end.fetch_max(end, Ordering::Relaxed);
             (offset, block) = (end, later);
         }
@@ -360,10 +363,10 @@ impl WriteAt for Upload {
     }
 
     async fn commit(&self, size: u64, how: &CommitOptions) -> Result<()> {
-        self.tell(Op::Commit, |request| appearance(request.number(size), how)).await
+        self.command(Op::Commit, |request| appearance(request.number(size), how)).await
     }
 
     async fn abort(&self, _keep: bool) -> Result<()> {
-        self.tell(Op::Discard, |request| request).await
+        self.command(Op::Discard, |request| request).await
     }
 }

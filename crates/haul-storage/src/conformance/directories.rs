@@ -30,7 +30,7 @@ pub(super) async fn no_directory_is_made_below_a_file(fixture: Fixture) -> Outco
     fixture.has(&file, b"content").await
 }
 
-pub(super) async fn a_full_directory_is_not_removed(fixture: Fixture) -> Outcome {
+pub(super) async fn a_nonempty_directory_is_not_removed(fixture: Fixture) -> Outcome {
     let dir = fixture.make_dir("dir").await?;
     let file = fixture.put("dir/file", b"content").await?;
     ensure_error!(fixture.storage.remove(&dir).await, ErrorKind::NotEmpty, "with a file");
@@ -42,7 +42,7 @@ pub(super) async fn a_full_directory_is_not_removed(fixture: Fixture) -> Outcome
     Ok(())
 }
 
-pub(super) async fn removing_nothing_is_not_found(fixture: Fixture) -> Outcome {
+pub(super) async fn removing_a_missing_entry_is_not_found(fixture: Fixture) -> Outcome {
     let nothing = fixture.path("nothing")?;
     ensure_error!(fixture.storage.remove(&nothing).await, ErrorKind::NotFound, "a missing entry");
     let below = nothing.join("below")?;

@@ -17,7 +17,7 @@ pub(super) async fn the_root_is_a_directory(fixture: Fixture) -> Outcome {
 
 pub(super) async fn capabilities_make_sense(fixture: Fixture) -> Outcome {
     let can = fixture.can();
-    ensure!(can.kept_times.step_ns > 0, "times come in steps of 0 ns");
+    ensure!(can.stored_times.step_ns > 0, "times come in steps of 0 ns");
     ensure!(can.max_lanes != Some(0), "the maximum number of lanes is 0");
     ensure!(can.max_file_size != Some(0), "the maximum size of a file is 0");
     let shown = fixture.storage.location().to_string();
@@ -51,7 +51,7 @@ pub(super) async fn stat_describes_the_entry(fixture: Fixture) -> Outcome {
     Ok(())
 }
 
-pub(super) async fn stat_of_nothing_is_not_found(fixture: Fixture) -> Outcome {
+pub(super) async fn stat_of_a_missing_path_is_not_found(fixture: Fixture) -> Outcome {
     let file = fixture.put("file", b"12345").await?;
     let nothing = fixture.path("nothing")?;
     ensure_error!(fixture.storage.stat(&nothing).await, ErrorKind::NotFound, "a missing entry");

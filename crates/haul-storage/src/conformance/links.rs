@@ -39,7 +39,7 @@ pub(super) async fn a_symbolic_link_keeps_its_target(fixture: Fixture) -> Outcom
     Ok(())
 }
 
-pub(super) async fn a_link_takes_a_place_only_if_asked(fixture: Fixture) -> Outcome {
+pub(super) async fn a_link_replaces_a_file_only_if_requested(fixture: Fixture) -> Outcome {
     let storage = &fixture.storage;
     let file = fixture.put("file", b"content").await?;
     let dir = fixture.make_dir("dir").await?;

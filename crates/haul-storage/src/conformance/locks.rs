@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::fixture::{Failure, Fixture, Outcome, write};
 use crate::{ErrorKind, Lock, RelPath};
 
-pub(super) async fn a_lock_keeps_a_second_one_out(fixture: Fixture) -> Outcome {
+pub(super) async fn a_second_lock_is_busy(fixture: Fixture) -> Outcome {
     let (one, other) = (fixture.make_dir("one").await?, fixture.make_dir("other").await?);
     let held = fixture.storage.lock(&one).await?;
     ensure_error!(fixture.storage.lock(&one).await, ErrorKind::Busy, "a second lock");

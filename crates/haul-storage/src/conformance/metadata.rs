@@ -21,13 +21,13 @@ fn with_mode(mode: u32) -> Metadata {
     Metadata { mode: Some(mode), ..Metadata::default() }
 }
 
-pub(super) async fn times_are_kept_to_the_declared_step(fixture: Fixture) -> Outcome {
+pub(super) async fn times_are_preserved_to_the_declared_step(fixture: Fixture) -> Outcome {
     let path = fixture.put("file", b"content").await?;
     check_times(&fixture, &path).await?;
     fixture.has(&path, b"content").await
 }
 
-pub(super) async fn times_of_directories_are_kept(fixture: Fixture) -> Outcome {
+pub(super) async fn times_of_directories_are_preserved(fixture: Fixture) -> Outcome {
     let path = fixture.make_dir("dir").await?;
     check_times(&fixture, &path).await
 }
@@ -35,7 +35,7 @@ pub(super) async fn times_of_directories_are_kept(fixture: Fixture) -> Outcome {
 async fn check_times(fixture: &Fixture, path: &RelPath) -> Outcome {
     for (time, why) in TIMES {
         fixture.storage.set_metadata(path, &at(time)).await?;
-        let expected = Some(fixture.can().kept_times.kept(time));
+        let expected = Some(fixture.can().stored_times.stored(time));
         ensure_eq!(fixture.storage.stat(path).await?.modified, expected, "the time ({why})");
         let metadata = fixture.storage.metadata(path).await?;
         ensure_eq!(metadata.modified, expected, "the time in metadata ({why})");
@@ -43,12 +43,12 @@ async fn check_times(fixture: &Fixture, path: &RelPath) -> Outcome {
     Ok(())
 }
 
-pub(super) async fn modes_are_kept(fixture: Fixture) -> Outcome {
+pub(super) async fn modes_are_preserved(fixture: Fixture) -> Outcome {
     let path = fixture.put("file", b"content").await?;
     check_modes(&fixture, &path, &[0o644, 0o600, 0o755, 0o640, 0o444, 0o777, 0o400, 0o600]).await
 }
 
-pub(super) async fn modes_of_directories_are_kept(fixture: Fixture) -> Outcome {
+pub(super) async fn modes_of_directories_are_preserved(fixture: Fixture) -> Outcome {
     let path = fixture.make_dir("dir").await?;
     check_modes(&fixture, &path, &[0o700, 0o755, 0o1777, 0o500, 0o755]).await
 }
@@ -62,7 +62,7 @@ async fn check_modes(fixture: &Fixture, path: &RelPath, modes: &[u32]) -> Outcom
     Ok(())
 }
 
-pub(super) async fn extended_attributes_are_kept(fixture: Fixture) -> Outcome {
+pub(super) async fn extended_attributes_are_preserved(fixture: Fixture) -> Outcome {
     let path = fixture.put("file", b"content").await?;
     let attributes: [(&[u8], &[u8]); 3] = [
         (b"user.haul.text", b"some text"),
@@ -108,7 +108,7 @@ pub(super) async fn the_present_owner_can_be_set(fixture: Fixture) -> Outcome {
     Ok(())
 }
 
-pub(super) async fn what_is_not_given_stays(fixture: Fixture) -> Outcome {
+pub(super) async fn omitted_metadata_stays_unchanged(fixture: Fixture) -> Outcome {
     let path = fixture.put("file", b"content").await?;
     let time = Timestamp { seconds: 1_000_000_000, nanos: 0 };
     fixture.storage.set_metadata(&path, &Metadata { mode: Some(0o640), ..at(time) }).await?;
@@ -127,7 +127,7 @@ pub(super) async fn what_is_not_given_stays(fixture: Fixture) -> Outcome {
     Ok(())
 }
 
-pub(super) async fn a_commit_sets_what_it_is_given(fixture: Fixture) -> Outcome {
+pub(super) async fn a_commit_sets_the_given_metadata(fixture: Fixture) -> Outcome {
     let time = Timestamp { seconds: 1_234_567_890, nanos: 500_000_000 };
     let given = (b"user.haul.test".to_vec(), b"value".to_vec());
     let xattrs = Some(vec![given.clone()]);
@@ -143,7 +143,7 @@ pub(super) async fn a_commit_sets_what_it_is_given(fixture: Fixture) -> Outcome 
         fixture.has(path, b"content").await?;
         let found = fixture.storage.metadata(path).await?;
         if fixture.can().times {
-            let expected = Some(fixture.can().kept_times.kept(time));
+            let expected = Some(fixture.can().stored_times.stored(time));
             ensure_eq!(found.modified, expected, "the time of {path}");
         }
         if fixture.can().mode {
@@ -157,7 +157,7 @@ pub(super) async fn a_commit_sets_what_it_is_given(fixture: Fixture) -> Outcome 
     Ok(())
 }
 
-pub(super) async fn what_cannot_be_set_is_left_out_silently(fixture: Fixture) -> Outcome {
+pub(super) async fn unsupported_metadata_is_ignored(fixture: Fixture) -> Outcome {
     let can = fixture.can();
     let path = fixture.put("file", b"content").await?;
     let before = fixture.storage.metadata(&path).await?;

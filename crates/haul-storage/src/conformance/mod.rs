@@ -139,62 +139,62 @@ cases! {
         capabilities_make_sense;
         an_empty_directory_lists_nothing;
         stat_describes_the_entry;
-        stat_of_nothing_is_not_found;
+        stat_of_a_missing_path_is_not_found;
         a_listing_and_stat_agree;
         a_listing_is_not_recursive;
         listing_a_file_or_a_missing_path_fails;
         a_listing_of_3000_entries_is_complete;
     }
     names {
-        ordinary_names_are_kept_byte_for_byte;
-        odd_names_are_kept_byte_for_byte_or_refused;
-        names_up_to_255_bytes_are_kept;
+        ordinary_names_are_preserved_byte_for_byte;
+        odd_names_are_preserved_byte_for_byte_or_refused;
+        names_up_to_255_bytes_are_preserved;
         directories_take_the_same_names;
     }
     directories {
         a_directory_is_made_once;
         a_directory_needs_its_parent;
         no_directory_is_made_below_a_file;
-        a_full_directory_is_not_removed;
-        removing_nothing_is_not_found;
+        a_nonempty_directory_is_not_removed;
+        removing_a_missing_entry_is_not_found;
         a_removed_entry_is_gone;
     }
     whole {
-        every_size_comes_back;
+        every_size_is_read_back;
         a_longer_file_than_the_limit_is_refused;
-        an_existing_file_is_replaced_only_if_asked;
+        an_existing_file_is_replaced_only_if_requested;
         only_the_expected_version_is_replaced if |c| c.conditional_commits;
         reading_a_directory_or_a_missing_file_fails;
         writing_to_an_impossible_path_fails;
         write_whole_leaves_no_other_entries;
-        an_identity_is_that_of_stat;
+        the_identity_equals_that_of_stat;
     }
     writing {
-        every_size_comes_back;
-        pieces_in_order_come_back;
-        pieces_out_of_order_come_back if any_order;
-        concurrent_pieces_come_back if any_order;
+        every_size_is_read_back;
+        pieces_in_order_are_read_back;
+        pieces_out_of_order_are_read_back if any_order;
+        concurrent_pieces_are_read_back if any_order;
         a_later_write_wins if any_order;
         a_block_of_many_pieces_is_written_whole;
         unwritten_ranges_read_as_zeros if any_order;
         a_file_cut_shorter_at_commit_is_shorter if any_order;
         a_reserved_size_does_not_set_the_length if any_order;
-        nothing_has_its_name_before_commit;
+        a_file_appears_only_at_commit;
         the_old_file_stays_until_commit;
-        an_existing_file_is_replaced_only_if_asked;
+        an_existing_file_is_replaced_only_if_requested;
         only_the_expected_version_is_replaced if |c| c.conditional_commits;
-        an_abort_leaves_nothing;
+        an_abort_leaves_no_entries;
         creating_a_file_at_an_impossible_path_fails;
         a_directory_is_never_replaced_by_a_file;
         a_synced_file_is_complete if |c| c.sync;
         an_unfinished_file_can_be_reopened;
         out_of_order_writes_fail_without_the_capability if |c| !any_order(c);
         several_files_are_written_at_once;
-        a_big_file_comes_back;
-        copying_from_a_reader_is_true_or_nothing if any_order;
+        a_big_file_is_read_back;
+        copy_from_copies_all_or_nothing if any_order;
     }
     resuming {
-        a_kept_part_file_is_continued if |c| c.resume;
+        a_part_file_is_resumed if |c| c.resume;
         a_dropped_writer_leaves_its_part_file if |c| c.resume;
         an_old_part_file_is_emptied_unless_resumed if |c| c.resume && any_order(c);
         without_a_part_file_nothing_is_resumed;
@@ -202,7 +202,7 @@ cases! {
         a_second_writer_is_busy if |c| c.resume && c.lock;
         a_finished_file_is_not_resumed;
         without_the_capability_nothing_is_held if |c| !c.resume;
-        what_was_recorded_is_held_by_the_next_run if |c| c.resume;
+        recorded_ranges_are_held_by_the_next_run if |c| c.resume;
         ranges_recorded_by_a_killed_run_are_held if |c| c.resume;
         nothing_is_held_of_another_source if |c| c.resume;
         a_commit_removes_its_own_records if |c| c.resume;
@@ -217,9 +217,9 @@ cases! {
         a_range_requested_with_the_open_is_right;
         a_read_with_a_lowered_end_returns_all_before_it;
         an_endless_range_ends_with_the_file;
-        an_identity_is_that_of_stat;
-        an_unchanged_file_rechecks_the_same;
-        a_changed_time_is_noticed if |c| c.times;
+        the_identity_equals_that_of_stat;
+        the_identity_of_an_unchanged_file_stays_the_same;
+        a_changed_time_is_detected if |c| c.times;
         a_replaced_file_is_detected_or_read_unchanged;
         a_file_removed_during_a_read_is_detected_or_read_unchanged;
         opening_a_directory_or_a_missing_file_fails;
@@ -227,15 +227,15 @@ cases! {
         a_reader_returns_the_metadata_of_the_storage;
     }
     metadata {
-        times_are_kept_to_the_declared_step if |c| c.times;
-        times_of_directories_are_kept if |c| c.times;
-        modes_are_kept if |c| c.mode;
-        modes_of_directories_are_kept if |c| c.mode;
-        extended_attributes_are_kept if |c| c.xattrs;
+        times_are_preserved_to_the_declared_step if |c| c.times;
+        times_of_directories_are_preserved if |c| c.times;
+        modes_are_preserved if |c| c.mode;
+        modes_of_directories_are_preserved if |c| c.mode;
+        extended_attributes_are_preserved if |c| c.xattrs;
         the_present_owner_can_be_set if |c| c.owner;
-        what_is_not_given_stays if |c| c.mode && c.times;
-        a_commit_sets_what_it_is_given;
-        what_cannot_be_set_is_left_out_silently;
+        omitted_metadata_stays_unchanged if |c| c.mode && c.times;
+        a_commit_sets_the_given_metadata;
+        unsupported_metadata_is_ignored;
         metadata_of_a_missing_path_is_not_found;
     }
     digests {
@@ -245,7 +245,7 @@ cases! {
     }
     links {
         a_symbolic_link_keeps_its_target if |c| c.symlinks;
-        a_link_takes_a_place_only_if_asked if |c| c.symlinks;
+        a_link_replaces_a_file_only_if_requested if |c| c.symlinks;
         removing_a_link_spares_its_target if |c| c.symlinks;
         a_link_is_not_opened if |c| c.symlinks;
         no_path_goes_through_a_link if |c| c.symlinks;
@@ -266,7 +266,7 @@ cases! {
         a_copy_replaces_nothing if |c| c.server_copy;
     }
     locks {
-        a_lock_keeps_a_second_one_out if |c| c.lock;
+        a_second_lock_is_busy if |c| c.lock;
         the_holder_of_a_lock_can_write if |c| c.lock;
     }
     unsupported {

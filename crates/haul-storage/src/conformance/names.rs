@@ -43,7 +43,7 @@ const ODD: [(&[u8], &str); 14] = [
     (b"CON", "a device elsewhere"),
 ];
 
-pub(super) async fn ordinary_names_are_kept_byte_for_byte(fixture: Fixture) -> Outcome {
+pub(super) async fn ordinary_names_are_preserved_byte_for_byte(fixture: Fixture) -> Outcome {
     for (name, why) in ORDINARY {
         let path = fixture.path(name)?;
         let is_accepted = check(&fixture, &path, name).await?;
@@ -52,14 +52,14 @@ pub(super) async fn ordinary_names_are_kept_byte_for_byte(fixture: Fixture) -> O
     all_together(&fixture, &ORDINARY).await
 }
 
-pub(super) async fn odd_names_are_kept_byte_for_byte_or_refused(fixture: Fixture) -> Outcome {
+pub(super) async fn odd_names_are_preserved_byte_for_byte_or_refused(fixture: Fixture) -> Outcome {
     for (name, _) in ODD {
         check(&fixture, &fixture.path(name)?, name).await?;
     }
     Ok(())
 }
 
-pub(super) async fn names_up_to_255_bytes_are_kept(fixture: Fixture) -> Outcome {
+pub(super) async fn names_up_to_255_bytes_are_preserved(fixture: Fixture) -> Outcome {
     for length in [
         241, // the name of its journal has 255 bytes
         242, // the name of its journal would be one byte too long

@@ -115,7 +115,7 @@ pub(super) async fn an_endless_range_ends_with_the_file(fixture: Fixture) -> Out
     Ok(())
 }
 
-pub(super) async fn an_identity_is_that_of_stat(fixture: Fixture) -> Outcome {
+pub(super) async fn the_identity_equals_that_of_stat(fixture: Fixture) -> Outcome {
     let path = fixture.put("file", &content(1000, 5)).await?;
     let reader = fixture.storage.open(&path).await?;
     let entry = fixture.storage.stat(&path).await?;
@@ -123,7 +123,7 @@ pub(super) async fn an_identity_is_that_of_stat(fixture: Fixture) -> Outcome {
     Ok(())
 }
 
-pub(super) async fn an_unchanged_file_rechecks_the_same(fixture: Fixture) -> Outcome {
+pub(super) async fn the_identity_of_an_unchanged_file_stays_the_same(fixture: Fixture) -> Outcome {
     let path = fixture.put("file", &content(1000, 6)).await?;
     let reader = fixture.storage.open(&path).await?;
     read(&*reader, Range::new(0, 1000)).await?;
@@ -132,7 +132,7 @@ pub(super) async fn an_unchanged_file_rechecks_the_same(fixture: Fixture) -> Out
     Ok(())
 }
 
-pub(super) async fn a_changed_time_is_noticed(fixture: Fixture) -> Outcome {
+pub(super) async fn a_changed_time_is_detected(fixture: Fixture) -> Outcome {
     let path = fixture.put("file", &content(1000, 7)).await?;
     let reader = fixture.storage.open(&path).await?;
     let modified = Some(Timestamp { seconds: 1_000_000_000, nanos: 0 });

@@ -11,7 +11,7 @@ use crate::{
 const SIZE: usize = 200_000;
 const HALF: usize = 100_000;
 
-pub(super) async fn a_kept_part_file_is_continued(fixture: Fixture) -> Outcome {
+pub(super) async fn a_part_file_is_resumed(fixture: Fixture) -> Outcome {
     let path = half_a_file(&fixture, true).await?;
     fixture.is_free(&path).await?;
     continue_it(&fixture, &path).await
@@ -96,7 +96,7 @@ pub(super) async fn without_the_capability_nothing_is_held(fixture: Fixture) -> 
     fixture.has(&path, &expected).await
 }
 
-pub(super) async fn what_was_recorded_is_held_by_the_next_run(fixture: Fixture) -> Outcome {
+pub(super) async fn recorded_ranges_are_held_by_the_next_run(fixture: Fixture) -> Outcome {
     let path = fixture.path("file")?;
     let Some(writer) = recorded_half(&fixture, &path).await? else { return Ok(()) };
     writer.abort(true).await?;

@@ -6,7 +6,7 @@ use super::fixture::{Fixture, Outcome, content, fresh, replacing, same};
 use super::sizes::SIZES;
 use crate::{CommitOptions, ErrorKind, Retry};
 
-pub(super) async fn every_size_comes_back(fixture: Fixture) -> Outcome {
+pub(super) async fn every_size_is_read_back(fixture: Fixture) -> Outcome {
     for (size, why) in SIZES {
         let expected = content(size, size);
         let path = fixture.put(format!("{size}"), &expected).await?;
@@ -31,7 +31,7 @@ pub(super) async fn a_longer_file_than_the_limit_is_refused(fixture: Fixture) ->
     Ok(())
 }
 
-pub(super) async fn an_existing_file_is_replaced_only_if_asked(fixture: Fixture) -> Outcome {
+pub(super) async fn an_existing_file_is_replaced_only_if_requested(fixture: Fixture) -> Outcome {
     let path = fixture.put("file", b"old content").await?;
     let new = Bytes::from_static(b"new");
     let refused = fixture.storage.write_whole(&path, new.clone(), &fresh()).await;
@@ -111,7 +111,7 @@ pub(super) async fn write_whole_leaves_no_other_entries(fixture: Fixture) -> Out
     Ok(())
 }
 
-pub(super) async fn an_identity_is_that_of_stat(fixture: Fixture) -> Outcome {
+pub(super) async fn the_identity_equals_that_of_stat(fixture: Fixture) -> Outcome {
     let path = fixture.put("file", b"content").await?;
     let whole = fixture.storage.read_whole(&path, 100).await?;
     let entry = fixture.storage.stat(&path).await?;

@@ -9,7 +9,7 @@ use super::sizes::SIZES;
 use crate::memory::MemoryStorage;
 use crate::{Block, CommitOptions, CreateOptions, ErrorKind, Held, Range, Retry, Storage};
 
-pub(super) async fn every_size_comes_back(fixture: Fixture) -> Outcome {
+pub(super) async fn every_size_is_read_back(fixture: Fixture) -> Outcome {
     for (size, why) in SIZES {
         let path = fixture.path(format!("{size}"))?;
         let expected = content(size, 1);
@@ -25,7 +25,7 @@ pub(super) async fn every_size_comes_back(fixture: Fixture) -> Outcome {
     Ok(())
 }
 
-pub(super) async fn pieces_in_order_come_back(fixture: Fixture) -> Outcome {
+pub(super) async fn pieces_in_order_are_read_back(fixture: Fixture) -> Outcome {
     let path = fixture.path("file")?;
     let expected = content(300_001, 2);
     for step in [
@@ -43,7 +43,7 @@ pub(super) async fn pieces_in_order_come_back(fixture: Fixture) -> Outcome {
     Ok(())
 }
 
-pub(super) async fn pieces_out_of_order_come_back(fixture: Fixture) -> Outcome {
+pub(super) async fn pieces_out_of_order_are_read_back(fixture: Fixture) -> Outcome {
     const STEP: usize = 50_000;
     let path = fixture.path("file")?;
     let expected = content(1_000_000, 3);
@@ -57,7 +57,7 @@ pub(super) async fn pieces_out_of_order_come_back(fixture: Fixture) -> Outcome {
     fixture.has(&path, &expected).await
 }
 
-pub(super) async fn concurrent_pieces_come_back(fixture: Fixture) -> Outcome {
+pub(super) async fn concurrent_pieces_are_read_back(fixture: Fixture) -> Outcome {
     const STEP: usize = 33_333;
     let path = fixture.path("file")?;
     let expected = content(3_000_000, 4);
@@ -133,7 +133,7 @@ pub(super) async fn a_reserved_size_does_not_set_the_length(fixture: Fixture) ->
     fixture.has(&path, b"short").await
 }
 
-pub(super) async fn nothing_has_its_name_before_commit(fixture: Fixture) -> Outcome {
+pub(super) async fn a_file_appears_only_at_commit(fixture: Fixture) -> Outcome {
     let path = fixture.path("file")?;
     let writer = fixture.create(&path).await?;
     fixture.is_free(&path).await?;
@@ -162,7 +162,7 @@ pub(super) async fn the_old_file_stays_until_commit(fixture: Fixture) -> Outcome
     fixture.has(&path, b"something new").await
 }
 
-pub(super) async fn an_existing_file_is_replaced_only_if_asked(fixture: Fixture) -> Outcome {
+pub(super) async fn an_existing_file_is_replaced_only_if_requested(fixture: Fixture) -> Outcome {
     let path = fixture.put("file", b"old content").await?;
     let writer = fixture.create(&path).await?;
     write(&*writer, b"new", 100).await?;
@@ -222,7 +222,7 @@ pub(super) async fn only_the_expected_version_is_replaced(fixture: Fixture) -> O
     Ok(())
 }
 
-pub(super) async fn an_abort_leaves_nothing(fixture: Fixture) -> Outcome {
+pub(super) async fn an_abort_leaves_no_entries(fixture: Fixture) -> Outcome {
     let path = fixture.path("file")?;
     for written in [0, 1000] {
         let writer = fixture.create(&path).await?;
@@ -334,7 +334,7 @@ pub(super) async fn several_files_are_written_at_once(fixture: Fixture) -> Outco
 }
 
 /// Long enough for many requests or blocks of most backends.
-pub(super) async fn a_big_file_comes_back(fixture: Fixture) -> Outcome {
+pub(super) async fn a_big_file_is_read_back(fixture: Fixture) -> Outcome {
     const SIZE: u64 = (9 << 20) + 13;
     const STEP: usize = 1 << 20;
     let path = fixture.path("file")?;
@@ -353,7 +353,7 @@ pub(super) async fn a_big_file_comes_back(fixture: Fixture) -> Outcome {
 }
 
 /// `Ok(true)` means that the bytes were copied, `Ok(false)` that nothing was done; both are allowed.
-pub(super) async fn copying_from_a_reader_is_true_or_nothing(fixture: Fixture) -> Outcome {
+pub(super) async fn copy_from_copies_all_or_nothing(fixture: Fixture) -> Outcome {
     let own = content(200_000, 12);
     let source = fixture.put("source", &own).await?;
     let foreign_storage = MemoryStorage::new();

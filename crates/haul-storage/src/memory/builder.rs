@@ -6,7 +6,7 @@ use super::link::Link;
 use super::shared::{Options, Shared};
 use super::tree::{Seen, Tree};
 use super::{Faults, MemoryStorage, Pattern, SimulatedLink};
-use crate::{Capabilities, Digest, DigestKind, KeptTimes, Location, Medium, Writes};
+use crate::{Capabilities, Digest, DigestKind, Location, Medium, StoredTimes, Writes};
 
 /// Builds a [`MemoryStorage`].
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl Default for Builder {
                     id: true,
                     tag: false,
                     digest: None,
-                    times: KeptTimes::ALL,
+                    times: StoredTimes::ALL,
                 },
                 read_block: 256 << 10,
                 list_batch: 100,
@@ -109,7 +109,7 @@ impl Builder {
     }
 
     /// Sets how precisely modification times are stored, regardless of the declared capabilities.
-    pub fn with_kept_times(mut self, times: KeptTimes) -> Self {
+    pub fn with_stored_times(mut self, times: StoredTimes) -> Self {
         self.options.seen.times = times;
         self
     }

@@ -111,7 +111,7 @@ struct Rule {
 #[derive(Debug, Clone)]
 enum Effect {
     Fail(Failure),
-    LoseAnswer(Failure),
+    LoseResponse(Failure),
     Tear(u64, Failure),
     Cut(u64),
     Corrupt(u64),
@@ -140,7 +140,7 @@ pub(super) enum Change {
 #[derive(Debug, Default)]
 pub(super) struct Verdict {
     pub(super) fail: Option<Failure>,
-    pub(super) lose_answer: Option<Failure>,
+    pub(super) lose_response: Option<Failure>,
     pub(super) tear: Option<(u64, Failure)>,
     pub(super) cut: Option<u64>,
     pub(super) corrupt: Option<u64>,
@@ -234,7 +234,7 @@ impl Verdict {
     fn add(&mut self, effect: &Effect) {
         match *effect {
             Effect::Fail(failure) => self.fail = Some(failure),
-            Effect::LoseAnswer(failure) => self.lose_answer = Some(failure),
+            Effect::LoseResponse(failure) => self.lose_response = Some(failure),
             Effect::Tear(bytes, failure) => self.tear = Some((bytes, failure)),
             Effect::Cut(bytes) => self.cut = Some(bytes),
             Effect::Corrupt(at) => self.corrupt = Some(at),
@@ -295,8 +295,8 @@ impl When {
     }
 
     /// The call takes effect, but fails: the response got lost.
-    pub fn lose_answer(self, kind: ErrorKind) {
-        self.add(Effect::LoseAnswer(Failure { kind, retry: None }));
+    pub fn lose_response(self, kind: ErrorKind) {
+        self.add(Effect::LoseResponse(Failure { kind, retry: None }));
     }
 
     /// The call fails after the first `bytes` bytes were read or written.

@@ -29,7 +29,7 @@ pub struct SimulatedLink {
     /// Maximum rate of one lane, in bytes per second.
     pub per_lane_rate: Option<u64>,
     /// RTTs until a new lane can be used; about 9 for SSH.
-    pub open_round_trips: u32,
+    pub open_rtts: u32,
     /// The far end refuses lanes beyond this number.
     pub max_lanes_accepted: Option<usize>,
     /// Capacity of the queue before the bottleneck, in bytes. While more than this plus the BDP is in flight, bytes
@@ -45,7 +45,7 @@ impl SimulatedLink {
             rate_bytes_per_second,
             per_lane_window: None,
             per_lane_rate: None,
-            open_round_trips: 3,
+            open_rtts: 3,
             max_lanes_accepted: None,
             queue_bytes: None,
         }
@@ -156,7 +156,7 @@ impl Link {
     }
 
     /// Waits for `rtts` requests and responses without content, one after the other.
-    pub(super) async fn ask(self: &Arc<Self>, rtts: u32) -> Result<(), Refused> {
+    pub(super) async fn wait_rtts(self: &Arc<Self>, rtts: u32) -> Result<(), Refused> {
         let _lane = self.acquire(0).await?;
         sleep_until(Instant::now() + self.config.rtt * rtts).await;
         Ok(())
@@ -238,7 +238,7 @@ impl Link {
         });
         state.refused += before - state.lanes.len();
         if open > 0 && state.connect.is_none() {
-            state.connect = Some(self.config.rtt * self.config.open_round_trips);
+            state.connect = Some(self.config.rtt * self.config.open_rtts);
         }
         state.traffic.most_lanes = state.traffic.most_lanes.max(open);
         state
@@ -265,7 +265,7 @@ impl Link {
 impl State {
     fn start_lane(&mut self, config: &SimulatedLink) -> Instant {
         let now = Instant::now();
-        let ready = now + config.rtt * config.open_round_trips;
+        let ready = now + config.rtt * config.open_rtts;
         self.next_id += 1;
         self.lanes.push(Lane {
             id: self.next_id,

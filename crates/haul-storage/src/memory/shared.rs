@@ -60,7 +60,7 @@ impl Shared {
 
     /// Ends a call. A fault may replace its result by an error.
     pub(super) fn end<T>(&self, call: &Call, path: &RelPath, value: T) -> Result<T> {
-        match call.verdict.lose_answer {
+        match call.verdict.lose_response {
             Some(failure) => Err(self.ordered(call.operation, path, failure)),
             None => Ok(value),
         }
@@ -74,16 +74,16 @@ impl Shared {
         work: impl FnOnce(&mut Tree) -> Result<T, Refusal> + Send,
     ) -> Result<T> {
         let call = self.begin(operation, path).await?;
-        self.ask(operation, path).await?;
+        self.wait_rtt(operation, path).await?;
         let value = work(&mut lock(&self.tree));
         let value = value.map_err(|refusal| self.error(operation, path, refusal))?;
         self.end(&call, path, value)
     }
 
     /// Waits for one RTT, if there is a link.
-    pub(super) async fn ask(&self, operation: Operation, path: &RelPath) -> Result<()> {
+    pub(super) async fn wait_rtt(&self, operation: Operation, path: &RelPath) -> Result<()> {
         let Some(link) = &self.link else { return Ok(()) };
-        link.ask(1).await.map_err(|refused| self.unreachable(operation, path, &refused))
+        link.wait_rtts(1).await.map_err(|refused| self.unreachable(operation, path, &refused))
     }
 
     /// Sends `size` bytes of content, if there is a link.

@@ -177,7 +177,7 @@ impl Storage for MemoryStorage {
         let shared = &self.shared;
         let call = shared.begin(Operation::ReadWhole, path).await?;
         let fold = |refusal| shared.error(Operation::ReadWhole, path, refusal);
-        shared.ask(Operation::ReadWhole, path).await?;
+        shared.wait_rtt(Operation::ReadWhole, path).await?;
         let node = file(&lock(&shared.tree), path).map_err(fold)?;
         let content = {
             let mut state = node.lock();
@@ -207,7 +207,7 @@ impl Storage for MemoryStorage {
     ) -> Result<()> {
         let shared = &self.shared;
         let call = shared.begin(Operation::WriteWhole, path).await?;
-        shared.ask(Operation::WriteWhole, path).await?;
+        shared.wait_rtt(Operation::WriteWhole, path).await?;
         shared.send(Operation::WriteWhole, path, bytes.len() as u64).await?;
         let (block, failure) = call.verdict.distort(Block::from(bytes));
         if let Some(failure) = failure {

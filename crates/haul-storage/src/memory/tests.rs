@@ -118,7 +118,7 @@ async fn a_torn_write_stores_its_first_bytes_and_fails() {
 #[tokio::test]
 async fn a_call_with_a_lost_response_takes_effect_and_fails() {
     let storage = MemoryStorage::new();
-    storage.faults().on(Operation::CreateDir).lose_answer(ErrorKind::Unreachable);
+    storage.faults().on(Operation::CreateDir).lose_response(ErrorKind::Unreachable);
     assert!(storage.create_dir(&path("d")).await.is_err());
     assert!(storage.exists("d"));
 }
@@ -257,7 +257,7 @@ async fn a_lane_carries_one_window_per_rtt() {
 
 #[tokio::test(start_paused = true)]
 async fn lanes_open_in_the_background_and_some_are_refused() {
-    let link = SimulatedLink { open_round_trips: 9, max_lanes_accepted: Some(3), ..long_link() };
+    let link = SimulatedLink { open_rtts: 9, max_lanes_accepted: Some(3), ..long_link() };
     let storage = MemoryStorage::builder().with_link(link).build();
     storage.set_lanes(5);
     let status = storage.link();

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use super::data::Data;
 use super::lock::lock;
 use crate::{
-    Capabilities, DigestKind, Entry, EntryKind, ErrorKind, FileId, KeptTimes, Metadata, RangeSet,
-    RelPath, SpecialKind, Timestamp, UNKNOWN_SIZE,
+    Capabilities, DigestKind, Entry, EntryKind, ErrorKind, FileId, Metadata, RangeSet, RelPath,
+    SpecialKind, StoredTimes, Timestamp, UNKNOWN_SIZE,
 };
 
 /// Error of a tree operation; the storage adds operation and location.
@@ -88,7 +88,7 @@ impl Node {
             Content::Symlink(target) => (EntryKind::Symlink(target.clone()), 0),
             Content::Special(kind) => (EntryKind::Special(*kind), 0),
         };
-        let modified = seen.times.kept(capabilities.kept_times.kept(state.modified));
+        let modified = seen.times.stored(capabilities.stored_times.stored(state.modified));
         Entry {
             path,
             kind,
@@ -116,7 +116,7 @@ pub(super) struct Seen {
     pub(super) tag: bool,
     /// The kind of digest that comes with a file.
     pub(super) digest: Option<DigestKind>,
-    pub(super) times: KeptTimes,
+    pub(super) times: StoredTimes,
 }
 
 impl NodeState {
@@ -141,7 +141,7 @@ impl NodeState {
         if let Some(modified) = metadata.modified
             && capabilities.times
         {
-            self.modified = capabilities.kept_times.kept(modified);
+            self.modified = capabilities.stored_times.stored(modified);
         }
         self.version += 1;
     }

@@ -212,7 +212,7 @@ impl WriteAt for MemoryWriter {
     async fn commit(&self, size: u64, options: &CommitOptions) -> Result<()> {
         // Not through `perform`, because `finish` locks the tree itself.
         let call = self.shared.begin(Operation::Commit, &self.path).await?;
-        self.shared.ask(Operation::Commit, &self.path).await?;
+        self.shared.wait_rtt(Operation::Commit, &self.path).await?;
         let done = self.finish(size, options);
         done.map_err(|refusal| self.shared.commit_error(Operation::Commit, &self.path, refusal))?;
         self.shared.end(&call, &self.path, ())

@@ -29,7 +29,7 @@ pub enum Flaw {
     WholeIgnoresLimit,
     WholeLosesLastByte,
     NameTakenBeforeCommit,
-    PartFileKeptAfterAbort,
+    PartFileRemainsAfterAbort,
     PartFileForgotten,
     PartFileAlwaysFound,
     PartFileNotEmptied,
@@ -45,7 +45,7 @@ pub enum Flaw {
     LinksInPathsAreFollowed,
     LinksAreOpened,
     FilesAreWrittenThroughLinks,
-    LinkReplacesWithoutAsking,
+    LinkReplacesUnrequested,
     HardLinksAreCopies,
     CopyReplaces,
     CopyFromDoesNothing,
@@ -75,7 +75,7 @@ pub enum Flaw {
     PlantedPartFilesAreFollowed,
     RecordsAreLost,
     RecordsAreOfAnySource,
-    RecordsShareAPlace,
+    RecordsAreMixed,
     DigestIsNotReported,
     DigestIsOfTheBeginning,
 }
@@ -228,7 +228,7 @@ impl Storage for Broken {
 
     async fn create_link(&self, path: &RelPath, link: &LinkKind, replace: bool) -> Result<()> {
         let path = &self.real(path).await;
-        let replace = replace || self.is(Flaw::LinkReplacesWithoutAsking);
+        let replace = replace || self.is(Flaw::LinkReplacesUnrequested);
         match link {
             LinkKind::Hard(target) if self.is(Flaw::HardLinksAreCopies) => {
                 let whole = self.inside.read_whole(target, 1 << 30).await?;
@@ -381,7 +381,7 @@ impl Storage for Broken {
         let mut held = inside.held().clone();
         if options.resume && held.is_recorded() {
             let mut wrong = match self.flaw {
-                Some(Flaw::RecordsShareAPlace) => self.records.lock().unwrap().clone(),
+                Some(Flaw::RecordsAreMixed) => self.records.lock().unwrap().clone(),
                 _ => RangeSet::new(),
             };
             if self.is(Flaw::PartFileAlwaysFound) {
@@ -603,6 +603,6 @@ impl WriteAt for BrokenWriter {
     }
 
     async fn abort(&self, keep: bool) -> Result<()> {
-        self.inside.abort(keep || self.flaw == Some(Flaw::PartFileKeptAfterAbort)).await
+        self.inside.abort(keep || self.flaw == Some(Flaw::PartFileRemainsAfterAbort)).await
     }
 }

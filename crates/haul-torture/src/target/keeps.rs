@@ -16,7 +16,7 @@ pub struct Keeps {
     /// Hard links.
     pub hard_links: bool,
     /// The destination reports which names belong to the same file. Otherwise a second run has to link them again.
-    pub tells_links: bool,
+    pub reports_links: bool,
     /// Times of files.
     pub times: bool,
     /// Times of symbolic links.
@@ -39,7 +39,7 @@ impl Keeps {
         xattrs: true,
         symlinks: true,
         hard_links: true,
-        tells_links: true,
+        reports_links: true,
         times: true,
         link_times: true,
         directory_times: true,

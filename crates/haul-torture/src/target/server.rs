@@ -18,7 +18,7 @@ use crate::grow::Features;
 /// Version 3 of SFTP: whole seconds from 1970 to 2106, no extended attributes.
 const SFTP: Keeps = Keeps {
     xattrs: false,
-    tells_links: false,
+    reports_links: false,
     precision_ns: 1_000_000_000,
     earliest: 0,
     latest: 0xffff_ffff,

@@ -30,7 +30,7 @@ pub(crate) struct FetchArgs {
 
 impl FetchArgs {
     /// The first of these options that is given.
-    pub(crate) fn given(&self) -> Option<&'static str> {
+    pub(crate) fn first_given(&self) -> Option<&'static str> {
         let all = [
             (self.input_file.is_some(), "--input-file"),
             (!self.mirrors.is_empty(), "--mirror"),

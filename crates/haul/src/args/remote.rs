@@ -108,8 +108,8 @@ impl fmt::Debug for NetworkArgs {
 impl NetworkArgs {
     /// The address family, and the time limit for connecting.
     pub(crate) fn reach(&self) -> Reach {
-        let usual = Reach::default();
-        let limit = self.contimeout.map_or(usual.limit, |seconds| Duration::from_secs(seconds.0));
+        let default = Reach::default();
+        let limit = self.contimeout.map_or(default.limit, |seconds| Duration::from_secs(seconds.0));
         Reach { family: self.family(), limit }
     }
 

@@ -4,26 +4,26 @@ use std::path::{Component, Path, PathBuf};
 
 use haul_storage::{Error, ErrorKind, Location, RelPath, Result};
 
-use super::{Place, Places};
+use super::{OpenedPath, Storages};
 
-impl Places<'_> {
+impl Storages<'_> {
     /// The nearest directory that contains both locations, or is one of them, and their paths below it. `None` if
     /// they are on different servers or behind tickets, or if the directory is unknown or cannot be opened.
     pub(crate) async fn common(
         &self,
         first: &Location,
         second: &Location,
-    ) -> Result<Option<(Place, RelPath, RelPath)>> {
+    ) -> Result<Option<(OpenedPath, RelPath, RelPath)>> {
         let Some((above, first_below, second_below)) = above(first, second) else {
             return Ok(None);
         };
-        let place = match self.existing(&above).await {
-            Ok(place) if place.is_directory => place,
+        let opened = match self.existing(&above).await {
+            Ok(opened) if opened.is_directory => opened,
             // Not accessible, or not a directory: the caller copies instead.
             _ => return Ok(None),
         };
         let below = |below: &[u8]| {
-            let mut path = place.path.clone();
+            let mut path = opened.path.clone();
             for component in below.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
                 path = path.join(component).map_err(|error| {
                     Error::new(ErrorKind::InvalidInput, "open").at(first).because(error.to_string())
@@ -32,7 +32,7 @@ impl Places<'_> {
             Ok::<_, Error>(path)
         };
         let (first_below, second_below) = (below(&first_below)?, below(&second_below)?);
-        Ok(Some((place, first_below, second_below)))
+        Ok(Some((opened, first_below, second_below)))
     }
 }
 

@@ -9,11 +9,11 @@ use std::iter::repeat_n;
 
 use haul_storage::{Entry, EntryKind, Error, ErrorKind, Location, Result, Scheme, StorageExt as _};
 
-use super::{Places, written_below};
+use super::{Storages, written_below};
 use crate::exit::Stop;
 use crate::glob::Glob;
 
-impl Places<'_> {
+impl Storages<'_> {
     /// The locations of a command's arguments, with patterns in remote paths replaced by their matches.
     ///
     /// # Errors
@@ -110,13 +110,13 @@ impl Places<'_> {
         step: &Step<'_>,
         is_last: bool,
     ) -> Result<Vec<Location>> {
-        let place = match self.existing(base).await {
-            Ok(place) if place.is_directory => place,
+        let opened = match self.existing(base).await {
+            Ok(opened) if opened.is_directory => opened,
             Ok(_) => return Ok(Vec::new()),
             Err(error) if is_absence(&error) => return Ok(Vec::new()),
             Err(error) => return Err(error),
         };
-        let entries = place.storage.list_sorted(&place.path).await?;
+        let entries = opened.storage.list_sorted(&opened.path).await?;
         let may_have_more =
             |entry: &Entry| matches!(entry.kind, EntryKind::Directory | EntryKind::Symlink(_));
         Ok(entries

@@ -7,7 +7,7 @@ use haul_http::client::Proxies;
 use haul_storage::{Error, ErrorKind, Location, Result, Scheme};
 
 use super::opened::{OpenedHosts, Shared};
-use super::place::{Place, at_root, found_at, rel_path};
+use super::opened_path::{OpenedPath, at_root, found_at, rel_path};
 use super::state::journals;
 use super::tls::tls_options;
 use crate::args::RemoteArgs;
@@ -15,7 +15,7 @@ use crate::output::human;
 
 /// Opens each host once.
 #[derive(Debug)]
-pub(super) struct FtpPlaces {
+pub(super) struct FtpHosts {
     options: FtpOptions,
     proxies: Proxies,
     opened: OpenedHosts<HostKey, FtpHost, FtpStorage>,
@@ -30,7 +30,7 @@ struct HostKey {
     tls: bool,
 }
 
-impl FtpPlaces {
+impl FtpHosts {
     /// Hosts are opened with these options and proxies.
     pub(super) fn new(remote: &RemoteArgs, proxies: Proxies, shared: &Shared) -> Self {
         let options = FtpOptions {
@@ -50,18 +50,18 @@ impl FtpPlaces {
     }
 
     /// Opens an existing location.
-    pub(super) async fn existing(&self, location: &Location) -> Result<Place> {
+    pub(super) async fn existing(&self, location: &Location) -> Result<OpenedPath> {
         let (key, path) = parts(location)?;
         let host = self.host(&key, location)?;
         let resolved = host.resolve(path).await?;
         let kind = resolved.kind.map(|kind| kind == Kind::Directory);
         let (root, name, is_directory) = found_at(location, &resolved.path, kind)?;
         let storage = self.storage(&key, &host, location, root).await?;
-        Ok(Place { storage, path: name, is_directory, exists: true, local: None })
+        Ok(OpenedPath { storage, path: name, is_directory, exists: true, local: None })
     }
 
     /// Opens a destination, which need not exist.
-    pub(super) async fn destination(&self, location: &Location) -> Result<Place> {
+    pub(super) async fn destination(&self, location: &Location) -> Result<OpenedPath> {
         let (key, path) = parts(location)?;
         let host = self.host(&key, location)?;
         let Nearest { directory, rest, kind } = host.nearest(path).await?;
@@ -77,7 +77,7 @@ impl FtpPlaces {
         let path = rel_path(location, &names)?;
         let storage = self.storage(&key, &host, location, &directory).await?;
         let exists = kind.is_some() || rest.is_empty();
-        Ok(Place { storage, path, is_directory: rest.is_empty(), exists, local: None })
+        Ok(OpenedPath { storage, path, is_directory: rest.is_empty(), exists, local: None })
     }
 
     fn host(&self, key: &HostKey, location: &Location) -> Result<Arc<FtpHost>> {

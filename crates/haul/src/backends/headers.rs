@@ -20,7 +20,7 @@ const TITLE: &str = "# Netscape HTTP Cookie File\n# Written by haul. It may cont
 ///
 /// # Errors
 /// The option, or the file and line, whose field cannot be sent, and why; a file that cannot be read.
-pub(super) fn given(args: &WebArgs) -> Result<Headers, String> {
+pub(super) fn from_args(args: &WebArgs) -> Result<Headers, String> {
     let mut headers = Headers::default();
     for (at, text) in args.headers.iter().enumerate() {
         match text.strip_prefix('@') {

@@ -18,7 +18,7 @@ use tokio::sync::Semaphore;
 
 use super::headers::CookieFiles;
 use super::opened::{OpenedHosts, Shared};
-use super::place::{Place, at_root, rel_path};
+use super::opened_path::{OpenedPath, at_root, rel_path};
 use super::state::journals;
 use super::tls::tls_options;
 use crate::args::RemoteArgs;
@@ -31,7 +31,7 @@ const WAITING_MOST: usize = 16;
 
 /// The hosts of a command, each opened once.
 #[derive(Debug)]
-pub(super) struct HttpPlaces {
+pub(super) struct HttpHosts {
     options: HttpOptions,
     cookies: CookieFiles,
     opened: OpenedHosts<HostKey, HttpHost, HttpStorage>,
@@ -57,7 +57,7 @@ struct HostKey {
     origin: Origin,
 }
 
-impl HttpPlaces {
+impl HttpHosts {
     /// No hosts yet; the settings come from the options and the environment.
     pub(super) fn new(
         remote: &RemoteArgs,
@@ -100,7 +100,7 @@ impl HttpPlaces {
     }
 
     /// Opens an existing file or directory.
-    pub(super) async fn existing(&self, location: &Location) -> Result<Place> {
+    pub(super) async fn existing(&self, location: &Location) -> Result<OpenedPath> {
         let (key, url) = parts(location)?;
         let host = self.host(&key, location)?;
         let dav = is_dav(location);
@@ -117,7 +117,7 @@ impl HttpPlaces {
                     false => HttpStorage::open_web_directory(host, location.clone(), root).await,
                 };
                 let path = RelPath::root();
-                Ok(Place { storage, path, is_directory: true, exists: true, local: None })
+                Ok(OpenedPath { storage, path, is_directory: true, exists: true, local: None })
             }
         }
     }
@@ -129,7 +129,7 @@ impl HttpPlaces {
         url: Url,
         file: HttpFile,
         dav: bool,
-    ) -> Result<Place> {
+    ) -> Result<OpenedPath> {
         let (directory, _) = split(url.path());
         let root = url.with_path(directory);
         let suggested = file.facts().suggested_name.clone();
@@ -139,7 +139,7 @@ impl HttpPlaces {
             (None, b"") => b"index.html",
             (None, name) => name,
         };
-        let usual = root.with_path(&format!("{directory}{}", encode_path(name)));
+        let derived = root.with_path(&format!("{directory}{}", encode_path(name)));
         let path = rel_path(location, &[name])?;
         let at = at_root(location, parent(location.path_bytes()));
         let storage = match dav {
@@ -147,9 +147,9 @@ impl HttpPlaces {
             false => HttpStorage::open_web(Arc::clone(host), at, root, file.is_ranged()),
         };
         self.bound_beginnings(&file);
-        let given = (file.found() != url || usual != url || suggested.is_some()).then_some(url);
+        let given = (file.found() != url || derived != url || suggested.is_some()).then_some(url);
         storage.put(path.clone(), file, given);
-        Ok(Place { storage, path, is_directory: false, exists: true, local: None })
+        Ok(OpenedPath { storage, path, is_directory: false, exists: true, local: None })
     }
 
     /// Bounds prefetched beginnings: thousands of files may be opened before the first is read.
@@ -160,13 +160,13 @@ impl HttpPlaces {
         let room = Arc::clone(&self.beginnings).try_acquire_many_owned(bytes);
         let lane = Arc::clone(&self.waiting).try_acquire_many_owned(u32::from(waits));
         match (room, lane) {
-            (Ok(room), Ok(lane)) => file.keep_room(vec![room, lane]),
+            (Ok(room), Ok(lane)) => file.hold_permits(vec![room, lane]),
             _ => file.forget_beginning(),
         }
     }
 
     /// Opens a destination, which need not exist.
-    pub(super) async fn destination(&self, location: &Location) -> Result<Place> {
+    pub(super) async fn destination(&self, location: &Location) -> Result<OpenedPath> {
         let (key, url) = parts(location)?;
         if url.query().is_some() {
             let error = Error::new(ErrorKind::InvalidInput, "write").at(location);
@@ -184,7 +184,7 @@ impl HttpPlaces {
         if !rest.is_empty() {
             storage.set_url(path.clone(), &url);
         }
-        Ok(Place {
+        Ok(OpenedPath {
             storage,
             path,
             is_directory: rest.is_empty(),
@@ -240,7 +240,7 @@ impl HttpPlaces {
 }
 
 /// Saves the cookies at the end of the command.
-impl Drop for HttpPlaces {
+impl Drop for HttpHosts {
     fn drop(&mut self) {
         let cookies: Vec<_> = self.opened.all().iter().map(|host| host.cookies()).collect();
         if let Err((file, cause)) = self.cookies.save(&cookies) {

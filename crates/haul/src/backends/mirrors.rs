@@ -3,11 +3,11 @@
 use haul_engine::mirror::{Mirror, MirrorStorage, too_late, within_grace_unless};
 use haul_storage::{Error, ErrorKind, Location, RelPath, Result};
 
-use super::{Place, Places};
+use super::{OpenedPath, Storages};
 use crate::output::Printer;
 use crate::terminal;
 
-impl Places<'_> {
+impl Storages<'_> {
     /// Opens all of `locations`, which hold the same file, and returns those that open, in this order. A
     /// single location may be a directory. A location that cannot be opened is reported as a warning if
     /// another one can.
@@ -18,17 +18,17 @@ impl Places<'_> {
         &self,
         locations: &[Location],
         printer: &Printer,
-    ) -> Result<Vec<(Location, Place)>> {
+    ) -> Result<Vec<(Location, OpenedPath)>> {
         let opening = locations.iter().map(|location| self.existing(location)).collect();
-        let outcomes = within_grace_unless(terminal::is_asking, opening).await;
+        let outcomes = within_grace_unless(terminal::is_prompting, opening).await;
         let (mut opened, mut failed) = (Vec::new(), Vec::new());
         for (location, outcome) in locations.iter().zip(outcomes) {
             match outcome {
-                Ok(place) if place.is_directory && locations.len() > 1 => {
+                Ok(path) if path.is_directory && locations.len() > 1 => {
                     let error = Error::new(ErrorKind::IsADirectory, "read mirror").at(location);
                     return Err(error.because("a mirror is another location of the same file"));
                 }
-                Ok(place) => opened.push((location.clone(), place)),
+                Ok(path) => opened.push((location.clone(), path)),
                 Err(error) => failed.push((location, error)),
             }
         }
@@ -53,25 +53,25 @@ impl Places<'_> {
     pub(crate) fn mirrored(
         &self,
         preferred: &Location,
-        opened: Vec<(Location, Place)>,
+        opened: Vec<(Location, OpenedPath)>,
         is_proven: bool,
         printer: &Printer,
-    ) -> Option<Place> {
+    ) -> Option<OpenedPath> {
         let (_, first) = opened.first()?;
         let named = preferred
             .split_name()
             .and_then(|(directory, name)| Some((directory, RelPath::root().join(&name).ok()?)));
         let (location, path) =
             named.unwrap_or_else(|| (first.storage.location().clone(), first.path.clone()));
-        let mirrors = opened.into_iter().map(|(location, place)| Mirror {
+        let mirrors = opened.into_iter().map(|(location, opened)| Mirror {
             name: location.to_string(),
-            storage: place.storage,
-            path: place.path,
+            storage: opened.storage,
+            path: opened.path,
         });
         let printer = printer.clone();
         let warn = move |name: &str, message: &str| printer.warning(name, message);
         let storage =
             MirrorStorage::new(location, path.clone(), mirrors.collect(), is_proven, warn);
-        Some(Place { storage, path, is_directory: false, exists: true, local: None })
+        Some(OpenedPath { storage, path, is_directory: false, exists: true, local: None })
     }
 }

@@ -12,8 +12,8 @@ mod headers;
 mod http;
 mod mirrors;
 mod opened;
+mod opened_path;
 mod peer;
-mod place;
 mod remotes;
 mod secrets;
 mod sftp;
@@ -40,9 +40,9 @@ use haul_storage::{
 };
 
 pub(crate) use self::http::netrc_of;
-use self::peer::Near;
-pub(crate) use self::place::Place;
-use self::place::invalid;
+pub(crate) use self::opened_path::OpenedPath;
+use self::opened_path::invalid;
+use self::peer::Discovery;
 use self::remotes::Remotes;
 pub(crate) use self::secrets::secret_of;
 pub(crate) use self::sftp::settings_of;
@@ -71,7 +71,7 @@ fn expected_lanes(settings: &haul_engine::Settings) -> usize {
 
 /// Opens storages, each source directory once, and starts the threads that read and write them.
 #[derive(Debug)]
-pub(crate) struct Places<'a> {
+pub(crate) struct Storages<'a> {
     config: &'a Config,
     block_size: u64,
     split: SplitArg,
@@ -88,7 +88,7 @@ struct Sources {
     pool: Option<WorkPool>,
 }
 
-impl<'a> Places<'a> {
+impl<'a> Storages<'a> {
     /// Local storages use blocks of `block_size` bytes, and split long files as `split` specifies; on servers,
     /// only [`SplitArg::Join`] has an effect. `lanes` is how many lanes a transfer will want over a long
     /// path; 0 for commands that move little data.
@@ -104,8 +104,9 @@ impl<'a> Places<'a> {
         lanes: usize,
     ) -> Result<Self, Stop> {
         let bridge = remote.network.bridge.as_ref().or(config.bridge.as_ref());
-        let near = Near { bridge, lan: network_switch::uses_lan(remote.network.no_lan, config) };
-        let remotes = Remotes::new(remote, near, printer, lanes).map_err(Stop::Usage)?;
+        let discovery =
+            Discovery { bridge, lan: network_switch::uses_lan(remote.network.no_lan, config) };
+        let remotes = Remotes::new(remote, discovery, printer, lanes).map_err(Stop::Usage)?;
         let (sources, tickets) = (Mutex::default(), Tickets::new(printer));
         Ok(Self { config, block_size, split, sources, remotes, tickets })
     }
@@ -113,7 +114,7 @@ impl<'a> Places<'a> {
     /// For a transfer with these settings.
     ///
     /// # Errors
-    /// As [`Places::new`].
+    /// As [`Storages::new`].
     pub(crate) fn for_transfer(
         config: &'a Config,
         Resolved { engine, split, .. }: &Resolved,
@@ -126,7 +127,7 @@ impl<'a> Places<'a> {
     /// For commands that need names but no file contents.
     ///
     /// # Errors
-    /// As [`Places::new`].
+    /// As [`Storages::new`].
     pub(crate) fn for_names(
         config: &'a Config,
         remote: &RemoteArgs,
@@ -142,7 +143,7 @@ impl<'a> Places<'a> {
         self.locate_one(argument, None)
     }
 
-    /// As [`Places::locate`], for one of the arguments that a host list expands to. Each argument with a list has its
+    /// As [`Storages::locate`], for one of the arguments that a host list expands to. Each argument with a list has its
     /// own `list` number.
     pub(crate) fn locate_listed(&self, argument: &OsStr, list: usize) -> Result<Location, Stop> {
         self.locate_one(argument, Some(list))
@@ -199,16 +200,16 @@ impl<'a> Places<'a> {
     }
 
     /// Opens an existing location; links in it are followed.
-    pub(crate) async fn existing(&self, location: &Location) -> Result<Place> {
+    pub(crate) async fn existing(&self, location: &Location) -> Result<OpenedPath> {
         match location {
             Location::Local(path) => self.local_existing(location, path).await,
             _ => {
-                let place = Box::pin(self.remotes.existing(location)).await;
-                let place = place.map_err(|error| self.explain(error, location))?;
+                let opened = Box::pin(self.remotes.existing(location)).await;
+                let opened = opened.map_err(|error| self.explain(error, location))?;
                 if self.split == SplitArg::Join {
-                    self.joined(place, location).await
+                    self.joined(opened, location).await
                 } else {
-                    Ok(place)
+                    Ok(opened)
                 }
             }
         }
@@ -226,22 +227,22 @@ impl<'a> Places<'a> {
 
     /// Shows the folders of parts below a location on a server as files. If the location is such a folder itself,
     /// the storage has to begin above it.
-    async fn joined(&self, mut place: Place, location: &Location) -> Result<Place> {
-        if !place.is_directory {
-            return Ok(place);
+    async fn joined(&self, mut opened: OpenedPath, location: &Location) -> Result<OpenedPath> {
+        if !opened.is_directory {
+            return Ok(opened);
         }
-        if place.path.is_root()
+        if opened.path.is_root()
             && !location.has_trailing_slash()
             && let Some((above, name)) = location.split_name()
             && let Ok(above) = Box::pin(self.remotes.existing(&above)).await
             && let Ok(path) = above.path.join(&name)
         {
-            place = Place { path, ..above };
+            opened = OpenedPath { path, ..above };
         }
-        place.storage = SplitStorage::new(place.storage, SplitMode::Join);
-        place.is_directory =
-            place.path.is_root() || place.storage.stat(&place.path).await?.is_dir();
-        Ok(place)
+        opened.storage = SplitStorage::new(opened.storage, SplitMode::Join);
+        opened.is_directory =
+            opened.path.is_root() || opened.storage.stat(&opened.path).await?.is_dir();
+        Ok(opened)
     }
 
     /// Opens a destination, which need not exist. A link to a directory is followed; any other
@@ -251,23 +252,23 @@ impl<'a> Places<'a> {
         &self,
         location: &Location,
         name: Option<&[u8]>,
-    ) -> Result<Place> {
+    ) -> Result<OpenedPath> {
         match location {
             Location::Local(path) => self.local_destination(location, path).await,
             _ => {
-                let place = Box::pin(self.remotes.destination(location, name)).await;
-                place.map_err(|error| self.explain(error, location))
+                let opened = Box::pin(self.remotes.destination(location, name)).await;
+                opened.map_err(|error| self.explain(error, location))
             }
         }
     }
 
     /// Opens the entry of a name without following a link, for commands that rename or remove it. A
-    /// location without a name (the root of a server, `..`) opens as with [`Places::existing`].
-    pub(crate) async fn itself(&self, location: &Location) -> Result<(Place, Entry)> {
+    /// location without a name (the root of a server, `..`) opens as with [`Storages::existing`].
+    pub(crate) async fn itself(&self, location: &Location) -> Result<(OpenedPath, Entry)> {
         let Some((directory, name)) = location.split_name() else {
-            let place = self.existing(location).await?;
-            let entry = place.storage.stat(&place.path).await?;
-            return Ok((place, entry));
+            let opened = self.existing(location).await?;
+            let entry = opened.storage.stat(&opened.path).await?;
+            return Ok((opened, entry));
         };
         let above = self.existing(&directory).await?;
         if !above.is_directory {
@@ -289,10 +290,10 @@ impl<'a> Places<'a> {
         }
         let local = above.local.map(|above| above.join(OsStr::from_bytes(&name)));
         let is_directory = entry.is_dir();
-        Ok((Place { storage: above.storage, path, is_directory, exists: true, local }, entry))
+        Ok((OpenedPath { storage: above.storage, path, is_directory, exists: true, local }, entry))
     }
 
-    async fn local_existing(&self, location: &Location, path: &Path) -> Result<Place> {
+    async fn local_existing(&self, location: &Location, path: &Path) -> Result<OpenedPath> {
         let canonical = path.canonicalize().map_err(|error| at(location, "open", error))?;
         let metadata = fs::metadata(&canonical).map_err(|error| at(location, "open", error))?;
         let is_directory = metadata.is_dir()
@@ -305,10 +306,10 @@ impl<'a> Places<'a> {
             (parent, name_of(&canonical, location)?)
         };
         let storage = self.open_source(root)?;
-        Ok(Place { storage, path: name, is_directory, exists: true, local: Some(canonical) })
+        Ok(OpenedPath { storage, path: name, is_directory, exists: true, local: Some(canonical) })
     }
 
-    async fn local_destination(&self, location: &Location, path: &Path) -> Result<Place> {
+    async fn local_destination(&self, location: &Location, path: &Path) -> Result<OpenedPath> {
         let absolute = std::path::absolute(path).map_err(|error| at(location, "open", error))?;
         let (mut root, mut rest) = nearest_directory(&absolute, location)?;
         if rest.is_empty()
@@ -330,7 +331,7 @@ impl<'a> Places<'a> {
         }
         let local = Some(join(&root, &rest));
         let storage = self.open(&root, None)?;
-        Ok(Place { storage, path: name, is_directory: rest.is_empty(), exists, local })
+        Ok(OpenedPath { storage, path: name, is_directory: rest.is_empty(), exists, local })
     }
 
     async fn is_split_source(&self, directory: &Path) -> bool {
@@ -401,7 +402,7 @@ fn may_be_link(location: &Location, entry: &Entry) -> bool {
 }
 
 /// The entry of a name in the listing of its directory.
-async fn listed(directory: &Place, name: &[u8]) -> Result<Option<Entry>> {
+async fn listed(directory: &OpenedPath, name: &[u8]) -> Result<Option<Entry>> {
     let mut listing = directory.storage.list(&directory.path).await?;
     while let Some(batch) = listing.next().await {
         if let Some(found) = batch?.into_iter().find(|entry| entry.path.name() == name) {
@@ -473,7 +474,7 @@ fn leads_to_device(path: &Path) -> bool {
     false
 }
 
-impl Places<'_> {
+impl Storages<'_> {
     /// Adds a hint if `a:b` may have been meant as a local file, or as a remote with a similar name.
     fn explain(&self, error: Error, location: &Location) -> Error {
         let error = explain(error, location);
@@ -582,10 +583,10 @@ mod tests {
     fn locate(config: &str, argument: &str) -> Result<String, String> {
         let config = Config::of(config);
         let printer = Printer::new(OutputArgs::default());
-        let places =
-            Places::new(&config, 1 << 20, SplitArg::Auto, &RemoteArgs::default(), &printer, 0)
+        let storages =
+            Storages::new(&config, 1 << 20, SplitArg::Auto, &RemoteArgs::default(), &printer, 0)
                 .unwrap();
-        match places.locate(OsStr::new(argument)) {
+        match storages.locate(OsStr::new(argument)) {
             Ok(location) => Ok(location.to_string()),
             Err(Stop::Usage(message)) => Err(message),
             Err(Stop::Failed(error)) => Err(error.to_string()),

@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use super::codes::Codes;
 use super::opened::{OpenedHosts, Shared};
-use super::place::{Place, at_root, invalid};
+use super::opened_path::{OpenedPath, at_root, invalid};
 use crate::args::BridgeArg;
 use crate::output::{Printer, human};
 
@@ -25,7 +25,7 @@ const GOODBYE: Duration = Duration::from_millis(20);
 
 /// How peers are found, other than by their tickets.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Near<'a> {
+pub(super) struct Discovery<'a> {
     /// The bridge of spoken codes.
     pub(super) bridge: Option<&'a BridgeArg>,
     /// Whether to look for peers, and for a bridge of spoken codes, on the local network.
@@ -34,17 +34,21 @@ pub(super) struct Near<'a> {
 
 /// Connects to each peer once.
 #[derive(Debug)]
-pub(super) struct PeerPlaces {
+pub(super) struct PeerHosts {
     opened: OpenedHosts<TicketText, PeerHost, PeerStorage>,
     codes: Codes,
     options: PeerOptions,
 }
 
-impl PeerPlaces {
+impl PeerHosts {
     /// No peer yet.
-    pub(super) fn new(shared: &Shared, near: Near<'_>) -> Self {
-        let codes = Codes::new(near.bridge, near.lan);
-        Self { opened: OpenedHosts::new(shared), codes, options: PeerOptions { lan: near.lan } }
+    pub(super) fn new(shared: &Shared, discovery: Discovery<'_>) -> Self {
+        let codes = Codes::new(discovery.bridge, discovery.lan);
+        Self {
+            opened: OpenedHosts::new(shared),
+            codes,
+            options: PeerOptions { lan: discovery.lan },
+        }
     }
 
     /// The location with its ticket in place of a spoken code.
@@ -53,7 +57,7 @@ impl PeerPlaces {
     }
 
     /// Opens an existing location.
-    pub(super) async fn existing(&self, location: &Location) -> Result<Place> {
+    pub(super) async fn existing(&self, location: &Location) -> Result<OpenedPath> {
         let location = self.codes.resolved(location, &self.opened.shared).await?;
         let location = &*location;
         let (ticket, path) = parts(location)?;
@@ -77,7 +81,7 @@ impl PeerPlaces {
     }
 
     /// Opens a destination, which need not exist.
-    pub(super) async fn destination(&self, location: &Location) -> Result<Place> {
+    pub(super) async fn destination(&self, location: &Location) -> Result<OpenedPath> {
         let location = self.codes.resolved(location, &self.opened.shared).await?;
         let location = &*location;
         let (ticket, path) = parts(location)?;
@@ -98,9 +102,13 @@ impl PeerPlaces {
             EntryKind::File if nearest == path && !location.has_trailing_slash() => {
                 self.file(ticket, location, &path).await
             }
-            EntryKind::Directory => {
-                Ok(Place { storage: share, path, is_directory: false, exists: false, local: None })
-            }
+            EntryKind::Directory => Ok(OpenedPath {
+                storage: share,
+                path,
+                is_directory: false,
+                exists: false,
+                local: None,
+            }),
             EntryKind::File => Err(Error::new(ErrorKind::NotADirectory, "open").at(location)),
             _ => Err(Error::new(ErrorKind::AlreadyExists, "replace")
                 .at(location)
@@ -113,10 +121,10 @@ impl PeerPlaces {
         ticket: &TicketText,
         location: &Location,
         path: RelPath,
-    ) -> Result<Place> {
+    ) -> Result<OpenedPath> {
         let storage = self.storage(ticket, location, path).await?;
         let path = RelPath::root();
-        Ok(Place { storage, path, is_directory: true, exists: true, local: None })
+        Ok(OpenedPath { storage, path, is_directory: true, exists: true, local: None })
     }
 
     async fn file(
@@ -124,11 +132,11 @@ impl PeerPlaces {
         ticket: &TicketText,
         location: &Location,
         path: &RelPath,
-    ) -> Result<Place> {
+    ) -> Result<OpenedPath> {
         let directory = path.parent().unwrap_or_else(RelPath::root);
         let storage = self.storage(ticket, location, directory).await?;
         let path = RelPath::root().join(path.name()).map_err(|error| invalid(location, error))?;
-        Ok(Place { storage, path, is_directory: false, exists: true, local: None })
+        Ok(OpenedPath { storage, path, is_directory: false, exists: true, local: None })
     }
 
     async fn storage(
@@ -169,7 +177,7 @@ impl PeerPlaces {
 }
 
 /// Closes the lanes before the threads that they run on end.
-impl Drop for PeerPlaces {
+impl Drop for PeerHosts {
     fn drop(&mut self) {
         let hosts = self.opened.all();
         hosts.iter().for_each(|host| host.close());
@@ -230,5 +238,5 @@ fn parts(location: &Location) -> Result<(&TicketText, RelPath)> {
     };
     let names = path.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b"."));
     let names: Vec<&[u8]> = names.collect();
-    Ok((ticket, super::place::rel_path(location, &names)?))
+    Ok((ticket, super::opened_path::rel_path(location, &names)?))
 }

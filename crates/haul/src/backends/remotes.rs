@@ -9,14 +9,14 @@ use haul_http::parse::proxy;
 use haul_net::Waits;
 use haul_storage::{Error, ErrorKind, Location, Result, Scheme};
 
-use super::ftp::FtpPlaces;
+use super::ftp::FtpHosts;
 use super::headers::{self, CookieFiles};
-use super::http::HttpPlaces;
+use super::http::HttpHosts;
 use super::opened::Shared;
-use super::peer::{Near, PeerPlaces};
-use super::place::Place;
+use super::opened_path::OpenedPath;
+use super::peer::{Discovery, PeerHosts};
 use super::secrets::Secrets;
-use super::sftp::SftpPlaces;
+use super::sftp::SftpHosts;
 use super::threads::LaneThreads;
 use crate::args::RemoteArgs;
 use crate::output::Printer;
@@ -24,10 +24,10 @@ use crate::output::Printer;
 /// Opens each host once.
 #[derive(Debug)]
 pub(super) struct Remotes {
-    sftp: SftpPlaces,
-    http: HttpPlaces,
-    ftp: FtpPlaces,
-    peer: PeerPlaces,
+    sftp: SftpHosts,
+    http: HttpHosts,
+    ftp: FtpHosts,
+    peer: PeerHosts,
     secrets: Arc<Secrets>,
 }
 
@@ -39,12 +39,12 @@ impl Remotes {
     /// The option that is invalid, and why.
     pub(super) fn new(
         remote: &RemoteArgs,
-        near: Near<'_>,
+        discovery: Discovery<'_>,
         printer: &Printer,
         lanes: usize,
     ) -> Result<Self, String> {
         let cookies = CookieFiles::open(&remote.web)?;
-        let headers = headers::given(&remote.web)?;
+        let headers = headers::from_args(&remote.web)?;
         let mut waits = reported_by(printer);
         if let Some(seconds) = remote.network.timeout {
             waits = waits.with_silence(Duration::from_secs(seconds.0));
@@ -58,10 +58,10 @@ impl Remotes {
         let secrets = Arc::new(Secrets::of_environment());
         let shared = Shared { printer, waits, secrets, lanes, threads };
         Ok(Self {
-            sftp: SftpPlaces::new(remote, &shared),
-            http: HttpPlaces::new(remote, web, &shared),
-            ftp: FtpPlaces::new(remote, proxies, &shared),
-            peer: PeerPlaces::new(&shared, near),
+            sftp: SftpHosts::new(remote, &shared),
+            http: HttpHosts::new(remote, web, &shared),
+            ftp: FtpHosts::new(remote, proxies, &shared),
+            peer: PeerHosts::new(&shared, discovery),
             secrets: shared.secrets,
         })
     }
@@ -97,7 +97,7 @@ impl Remotes {
     }
 
     /// Opens an existing location; links in it are followed.
-    pub(super) async fn existing(&self, location: &Location) -> Result<Place> {
+    pub(super) async fn existing(&self, location: &Location) -> Result<OpenedPath> {
         match protocol(location) {
             Some(Protocol::Sftp) => self.sftp.existing(location).await,
             Some(Protocol::Http) => self.http.existing(location).await,
@@ -122,7 +122,7 @@ impl Remotes {
         &self,
         location: &Location,
         name: Option<&[u8]>,
-    ) -> Result<Place> {
+    ) -> Result<OpenedPath> {
         match protocol(location) {
             Some(Protocol::Sftp) => self.sftp.destination(location, name).await,
             Some(Protocol::Http) => self.http.destination(location).await,
@@ -164,7 +164,7 @@ fn protocol(location: &Location) -> Option<Protocol> {
     })
 }
 
-/// Unreachable in practice: `Places` opens local paths itself, and `locate` returns no `Named` location.
+/// Unreachable in practice: `Storages` opens local paths itself, and `locate` returns no `Named` location.
 fn unsupported(location: &Location) -> Error {
     Error::new(ErrorKind::Unsupported, "open").at(location)
 }

@@ -10,14 +10,14 @@ use haul_sftp::{Nearest, SftpHost, SftpStorage, SshDial};
 use haul_storage::{Error, ErrorKind, Location, Result};
 
 use super::opened::{OpenedHosts, Shared};
-use super::place::{Place, at_root, found_at, rel_path};
+use super::opened_path::{OpenedPath, at_root, found_at, rel_path};
 use super::state::{journals, state};
 use crate::args::RemoteArgs;
 use crate::output::human;
 
 /// Opens each host once.
 #[derive(Debug)]
-pub(super) struct SftpPlaces {
+pub(super) struct SftpHosts {
     options: SshOptions,
     port: Option<u16>,
     opened: OpenedHosts<HostKey, SftpHost, SftpStorage>,
@@ -31,7 +31,7 @@ struct HostKey {
     port: Option<u16>,
 }
 
-impl SftpPlaces {
+impl SftpHosts {
     /// Hosts are opened with these options.
     pub(super) fn new(remote: &RemoteArgs, shared: &Shared) -> Self {
         let options = options_of(remote, &shared.waits);
@@ -46,14 +46,14 @@ impl SftpPlaces {
     }
 
     /// Opens an existing location; links in it are followed.
-    pub(super) async fn existing(&self, location: &Location) -> Result<Place> {
+    pub(super) async fn existing(&self, location: &Location) -> Result<OpenedPath> {
         let (key, path) = self.parts(location)?;
         let host = self.host(&key, location)?;
         let resolved = host.resolve(path).await?;
         let kind = resolved.kind.map(|kind| kind == FileKind::Directory);
         let (root, name, is_directory) = found_at(location, &resolved.path, kind)?;
         let storage = self.storage(&key, &host, location, root).await?;
-        Ok(Place { storage, path: name, is_directory, exists: true, local: None })
+        Ok(OpenedPath { storage, path: name, is_directory, exists: true, local: None })
     }
 
     /// Opens a destination, which need not exist. `name` is that of the only source.
@@ -61,7 +61,7 @@ impl SftpPlaces {
         &self,
         location: &Location,
         name: Option<&[u8]>,
-    ) -> Result<Place> {
+    ) -> Result<OpenedPath> {
         let (key, path) = self.parts(location)?;
         let host = self.host(&key, location)?;
         let Nearest { directory, rest, kind, exists } = host.nearest(path, name).await?;
@@ -76,7 +76,7 @@ impl SftpPlaces {
         let names: Vec<&[u8]> = rest.iter().map(|name| &name[..]).collect();
         let path = rel_path(location, &names)?;
         let storage = self.storage(&key, &host, location, &directory).await?;
-        Ok(Place {
+        Ok(OpenedPath {
             storage,
             path,
             is_directory: rest.is_empty(),
@@ -122,7 +122,7 @@ impl SftpPlaces {
         let at = at_root(location, root);
         let open = SftpStorage::open(Arc::clone(host), at, root.to_owned().into(), journals());
         let storage = self.opened.storage(key, root, open).await?;
-        let reached = || human::connected(&host.name(), &host.link(), host.round_trips());
+        let reached = || human::connected(&host.name(), &host.link(), host.rtts());
         self.opened.introduce(key, reached);
         Ok(storage)
     }

@@ -2,7 +2,7 @@
 
 use super::pipe;
 use crate::args::{CatArgs, TransferArgs};
-use crate::backends::Places;
+use crate::backends::Storages;
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use crate::output::Printer;
@@ -14,6 +14,6 @@ pub(crate) async fn run(args: &CatArgs, config: &Config, printer: &Printer) -> R
     // The configuration may set these, but output can neither be read back nor hold a manifest.
     resolved.manifest = None;
     resolved.engine.verify = false;
-    let places = Places::for_transfer(config, &resolved, &args.remote, printer)?;
-    pipe::to_output(&args.files, &places, resolved, printer).await
+    let storages = Storages::for_transfer(config, &resolved, &args.remote, printer)?;
+    pipe::to_output(&args.files, &storages, resolved, printer).await
 }

@@ -7,7 +7,7 @@ use haul_engine::tree::{CompareOptions, Compared, Difference, Side, compare};
 use haul_storage::{DigestKind, Entry, Error, RelPath};
 
 use crate::args::CheckArgs;
-use crate::backends::{EXPECTED_LANES, Places};
+use crate::backends::{EXPECTED_LANES, Storages};
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use crate::options::SplitArg;
@@ -23,11 +23,12 @@ pub(crate) async fn run(
 ) -> Result<Exit, Stop> {
     let defaults = Settings::default();
     let lanes = if args.checksum { EXPECTED_LANES } else { 0 };
-    let places =
-        Places::new(config, defaults.block_size, SplitArg::Auto, &args.remote, printer, lanes)?;
-    let (source, destination) = (places.locate(&args.source)?, places.locate(&args.destination)?);
-    let source = places.existing(&source).await?;
-    let mut copy = places.existing(&destination).await?;
+    let storages =
+        Storages::new(config, defaults.block_size, SplitArg::Auto, &args.remote, printer, lanes)?;
+    let (source, destination) =
+        (storages.locate(&args.source)?, storages.locate(&args.destination)?);
+    let source = storages.existing(&source).await?;
+    let mut copy = storages.existing(&destination).await?;
     if !source.is_directory && copy.is_directory {
         // `haul cp` would have copied the file into that directory.
         copy.path = copy.path.join(source.path.name()).map_err(|error| {

@@ -7,7 +7,7 @@ use haul_storage::{DigestKind, Location, Scheme};
 
 use super::{fan, pipe, receive, transfer};
 use crate::args::{CpArgs, WebArgs};
-use crate::backends::Places;
+use crate::backends::Storages;
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use crate::input_list::Listed;
@@ -29,42 +29,42 @@ async fn copied(
     config: &Config,
     printer: &Printer,
 ) -> Result<Exit, Stop> {
-    let places = Places::for_transfer(config, &resolved, &args.remote, printer)?;
-    let fetched = args.fetch.given();
-    if let Some(many) = hosts::find(args, &places)? {
+    let storages = Storages::for_transfer(config, &resolved, &args.remote, printer)?;
+    let fetched = args.fetch.first_given();
+    if let Some(many) = hosts::find(args, &storages)? {
         if let Some(option) = fetched {
             return Err(Stop::Usage(format!("{option} cannot be used with many hosts")));
         }
-        return fan::run(args, &many, resolved, &places, printer).await;
+        return fan::run(args, &many, resolved, &storages, printer).await;
     }
     if let Some(option) = fetched {
-        let plan = fetch(args, option, &resolved, &places, printer).await?;
-        let destination = places.locate(&args.destination)?;
+        let plan = fetch(args, option, &resolved, &storages, printer).await?;
+        let destination = storages.locate(&args.destination)?;
         let how = (args.yes, resolved.engine.dry_run);
-        if !receive::is_wanted(&plan, &destination, how, &places, printer).await? {
+        if !receive::confirm(&plan, &destination, how, &storages, printer).await? {
             return Ok(Exit::Failed);
         }
-        return Ok(transfer::run(plan, resolved, &places, printer).await?.exit);
+        return Ok(transfer::run(plan, resolved, &storages, printer).await?.exit);
     }
     if args.destination == pipe::STREAM {
-        return pipe::to_output(&args.sources, &places, resolved, printer).await;
+        return pipe::to_output(&args.sources, &storages, resolved, printer).await;
     }
     if args.sources.iter().any(|source| source == pipe::STREAM) {
         if args.sources.len() > 1 {
             let message = "standard input ('-') is copied alone; write ./- for a file of that name";
             return Err(Stop::Usage(message.to_owned()));
         }
-        let destination = places.locate(&args.destination)?;
-        return pipe::from_input(&destination, &places, resolved, printer).await;
+        let destination = storages.locate(&args.destination)?;
+        return pipe::from_input(&destination, &storages, resolved, printer).await;
     }
-    let sources = places.expand_all(&args.sources).await?;
-    let destination = places.locate(&args.destination)?;
-    let plan = plan::copy(&places, &sources, &destination, &resolved.rules).await?;
+    let sources = storages.expand_all(&args.sources).await?;
+    let destination = storages.locate(&args.destination)?;
+    let plan = plan::copy(&storages, &sources, &destination, &resolved.rules).await?;
     let how = (args.yes, resolved.engine.dry_run);
-    if !receive::is_wanted(&plan, &destination, how, &places, printer).await? {
+    if !receive::confirm(&plan, &destination, how, &storages, printer).await? {
         return Ok(Exit::Failed);
     }
-    Ok(transfer::run(plan, resolved, &places, printer).await?.exit)
+    Ok(transfer::run(plan, resolved, &storages, printer).await?.exit)
 }
 
 /// The plan of a copy with options for downloads; `option` is the first of those given.
@@ -72,7 +72,7 @@ async fn fetch(
     args: &CpArgs,
     option: &str,
     resolved: &Resolved,
-    places: &Places<'_>,
+    storages: &Storages<'_>,
     printer: &Printer,
 ) -> Result<Plan, Stop> {
     let usage = |message: String| Err(Stop::Usage(message));
@@ -93,11 +93,11 @@ async fn fetch(
     };
     let from_list = !listed.is_empty();
     let mut wanted = Vec::new();
-    for source in places.expand_all(&args.sources).await? {
+    for source in storages.expand_all(&args.sources).await? {
         wanted.push(Wanted::from(source));
     }
     for Listed { at, locations, directory, name, expected } in listed {
-        let located = locations.iter().map(|one| places.locate(one)).collect::<Result<_, _>>();
+        let located = locations.iter().map(|one| storages.locate(one)).collect::<Result<_, _>>();
         let locations = located.map_err(|stop| match stop {
             Stop::Usage(message) => Stop::Usage(format!("{at}: {message}")),
             failed => failed,
@@ -108,7 +108,7 @@ async fn fetch(
     match wanted.as_mut_slice() {
         [one] if !from_list => {
             for mirror in &args.fetch.mirrors {
-                one.locations.push(places.locate(mirror)?);
+                one.locations.push(storages.locate(mirror)?);
             }
             one.expected = args.fetch.expect.map(|expect| expect.0);
         }
@@ -126,13 +126,13 @@ async fn fetch(
         _ => {}
     }
     check_manifest(&wanted, args.fetch.expect_beside, resolved)?;
-    let destination = places.locate(&args.destination)?;
+    let destination = storages.locate(&args.destination)?;
     if from_list || !args.fetch.mirrors.is_empty() {
         let sources = wanted.iter().flat_map(|one| &one.locations);
         check_headers(&args.remote.web, sources.chain([&destination]))?;
     }
     let how = (from_list, args.fetch.expect_beside);
-    plan::fetch(places, wanted, &destination, &resolved.rules, how, printer).await
+    plan::fetch(storages, wanted, &destination, &resolved.rules, how, printer).await
 }
 
 /// Refuses to send one server's headers to all servers of a list: its author may have added their own server.
@@ -163,12 +163,12 @@ fn check_headers<'a>(
 /// The server of an HTTP or WebDAV location.
 fn web_server(location: &Location) -> Option<String> {
     let Location::Remote { scheme, host, port, .. } = location else { return None };
-    let (scheme, usual) = match scheme {
+    let (scheme, default_port) = match scheme {
         Scheme::Http | Scheme::Dav => ("http", 80),
         Scheme::Https | Scheme::Davs => ("https", 443),
         Scheme::Sftp | Scheme::Ftp | Scheme::Ftps => return None,
     };
-    let port = port.filter(|port| *port != usual).unwrap_or(0);
+    let port = port.filter(|port| *port != default_port).unwrap_or(0);
     Some(format!("{scheme}://{}", with_port(&host.to_ascii_lowercase(), port)))
 }
 

@@ -4,7 +4,7 @@ use haul_engine::tree::{Counted, Measured, Totals, measure};
 use haul_storage::{Location, RelPath};
 
 use crate::args::DuArgs;
-use crate::backends::{Place, Places};
+use crate::backends::{OpenedPath, Storages};
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use crate::output::{LongForm, Piece, Printer, json};
@@ -12,26 +12,26 @@ use crate::signals::Signals;
 
 /// Runs `haul du`.
 pub(crate) async fn run(args: &DuArgs, config: &Config, printer: &Printer) -> Result<Exit, Stop> {
-    let places = Places::for_names(config, &args.remote, printer)?;
+    let storages = Storages::for_names(config, &args.remote, printer)?;
     let signals = Signals::listen(printer, "interrupted");
     let form = LongForm::new(args.human_readable);
     let (mut all, mut failed) = (Totals::default(), false);
-    let expanded = places.expand_each(&args.locations, |error| {
+    let expanded = storages.expand_each(&args.locations, |error| {
         failed = true;
         printer.failure(error);
     });
     let locations = expanded.await?;
     let (mut counted, mut measured_before) = (Counted::default(), Vec::new());
     for location in &locations {
-        let place = match places.existing(location).await {
-            Ok(place) => place,
+        let opened = match storages.existing(location).await {
+            Ok(opened) => opened,
             Err(error) => {
                 failed = true;
                 printer.failure(&error);
                 continue;
             }
         };
-        let top = match place.storage.stat(&place.path).await {
+        let top = match opened.storage.stat(&opened.path).await {
             Ok(top) => top,
             Err(error) => {
                 failed = true;
@@ -39,17 +39,17 @@ pub(crate) async fn run(args: &DuArgs, config: &Config, printer: &Printer) -> Re
                 continue;
             }
         };
-        let here = Position::of(&place);
+        let here = Position::of(&opened);
         if measured_before.iter().any(|before| here.below(before).is_some()) {
             continue;
         }
         let inside = measured_before.iter().filter_map(|before: &Position| before.below(&here));
-        counted.leave_out(inside.map(|below| place.path.join_path(&below)));
+        counted.leave_out(inside.map(|below| opened.path.join_path(&below)));
         measured_before.push(here);
         let most = if args.summarize { 0 } else { args.depth.unwrap_or(usize::MAX) };
         let mut lines = Vec::new();
         let clean =
-            measure(&*place.storage, top, &counted, signals.cancel(), |found| match found {
+            measure(&*opened.storage, top, &counted, signals.cancel(), |found| match found {
                 Measured::Entry { entry, depth, totals } => {
                     if depth == 0 || entry.is_dir() && depth <= most {
                         lines.push((entry.path.clone(), totals));
@@ -60,9 +60,9 @@ pub(crate) async fn run(args: &DuArgs, config: &Config, printer: &Printer) -> Re
         failed |= !clean.await;
         lines.sort_by(|a, b| a.0.cmp(&b.0));
         for (path, totals) in &lines {
-            let name = name_of(location, &place.path, path);
+            let name = name_of(location, &opened.path, path);
             print(printer, &form, &name, totals);
-            if path == &place.path {
+            if path == &opened.path {
                 all += *totals;
             }
         }
@@ -86,8 +86,8 @@ struct Position {
 }
 
 impl Position {
-    fn of(place: &Place) -> Self {
-        let (host, root) = match (&place.local, place.storage.location()) {
+    fn of(opened: &OpenedPath) -> Self {
+        let (host, root) = match (&opened.local, opened.storage.location()) {
             (Some(path), _) => {
                 let path = path.as_os_str().as_encoded_bytes().to_vec();
                 return Self { host: None, path: without_slash(path) };
@@ -95,7 +95,7 @@ impl Position {
             (None, other) => (Some(host_of(other)), other.path_bytes().to_vec()),
         };
         let mut path = without_slash(root);
-        for name in place.path.components() {
+        for name in opened.path.components() {
             path.push(b'/');
             path.extend_from_slice(name);
         }

@@ -8,7 +8,7 @@ use haul_storage::{Error, ErrorKind, Location, RelPath};
 
 use super::receive;
 use crate::args::CpArgs;
-use crate::backends::Places;
+use crate::backends::Storages;
 use crate::exit::{Exit, Stop};
 use crate::hosts::{Direction, Many};
 use crate::manifest::Manifest;
@@ -24,7 +24,7 @@ const FANOUT: usize = 32;
 /// What is needed to open source and destination of any host.
 struct FanContext<'a> {
     many: &'a Many,
-    places: &'a Places<'a>,
+    storages: &'a Storages<'a>,
     resolved: &'a Resolved,
     /// The sources of a copy to many hosts, opened once; `None` for a copy from many hosts.
     sources: Option<&'a Sources>,
@@ -37,14 +37,14 @@ pub(crate) async fn run(
     args: &CpArgs,
     many: &Many,
     resolved: Resolved,
-    places: &Places<'_>,
+    storages: &Storages<'_>,
     printer: &Printer,
 ) -> Result<Exit, Stop> {
     let resolved = adapted(resolved, printer)?;
     let mut failures = 0;
     let sources = match &many.direction {
         Direction::From(_) => None,
-        Direction::To(_) => match opened(args, resolved.engine.dry_run, places, printer).await? {
+        Direction::To(_) => match opened(args, resolved.engine.dry_run, storages, printer).await? {
             None => return Ok(Exit::Failed),
             sources => sources,
         },
@@ -61,7 +61,7 @@ pub(crate) async fn run(
         .map_err(|error| Error::from_io("start a thread", error))?;
     let context = FanContext {
         many,
-        places,
+        storages,
         resolved: &resolved,
         sources: sources.as_ref(),
         reports: &reports,
@@ -127,15 +127,16 @@ fn adapted(mut resolved: Resolved, printer: &Printer) -> Result<Resolved, Stop> 
 async fn opened(
     args: &CpArgs,
     dry_run: bool,
-    places: &Places<'_>,
+    storages: &Storages<'_>,
     printer: &Printer,
 ) -> Result<Option<Sources>, Stop> {
-    let locations = args.sources.iter().map(|source| places.locate(source));
+    let locations = args.sources.iter().map(|source| storages.locate(source));
     let locations = locations.collect::<Result<Vec<_>, _>>()?;
-    let sources = Sources::open(places, &locations).await;
+    let sources = Sources::open(storages, &locations).await;
     let (to, how) = (args.destination.display(), (args.yes, dry_run));
-    let is_wanted = receive::is_wanted_from(&sources.paths(), to, how, places, printer).await?;
-    Ok(is_wanted.then_some(sources))
+    let is_confirmed =
+        receive::confirm_sources(&sources.paths(), to, how, storages, printer).await?;
+    Ok(is_confirmed.then_some(sources))
 }
 
 fn print_summary(summary: &FanSummary, settings: &Settings, printer: &Printer) {
@@ -156,7 +157,7 @@ async fn open(context: &FanContext<'_>, host: usize) -> Result<Opened, Error> {
     let Resolved { engine, manifest, .. } = context.resolved;
     let mut filter = engine.filter.clone();
     let manifest = match manifest {
-        Some(choice) => Some(Manifest::new(choice, &plan, context.places).await?),
+        Some(choice) => Some(Manifest::new(choice, &plan, context.storages).await?),
         None => None,
     };
     if let Some(manifest) = &manifest {
@@ -169,13 +170,13 @@ async fn open(context: &FanContext<'_>, host: usize) -> Result<Opened, Error> {
 }
 
 async fn plan(context: &FanContext<'_>, host: usize) -> Result<Plan, Stop> {
-    let FanContext { many, places, resolved, sources, .. } = context;
+    let FanContext { many, storages, resolved, sources, .. } = context;
     match (&many.direction, sources) {
         (Direction::To(destinations), Some(sources)) => {
-            plan::copy_opened(places, sources, &destinations[host], &resolved.rules).await
+            plan::copy_opened(storages, sources, &destinations[host], &resolved.rules).await
         }
         (Direction::To(destinations), None) => {
-            plan::copy(places, &[], &destinations[host], &resolved.rules).await
+            plan::copy(storages, &[], &destinations[host], &resolved.rules).await
         }
         (Direction::From(locations), _) => plan_from(context, &locations[host]).await,
     }
@@ -188,12 +189,12 @@ async fn plan_from(
     ends: &(Vec<Location>, Location),
 ) -> Result<Plan, Stop> {
     let (sources, destination) = ends;
-    let mut sources = Sources::open(context.places, sources).await;
+    let mut sources = Sources::open(context.storages, sources).await;
     if sources.is_empty() && !sources.failures.is_empty() {
         return Err(sources.failures.swap_remove(0).into());
     }
     let rules = &context.resolved.rules;
-    let plan = plan::copy_opened(context.places, &sources, destination, rules).await?;
+    let plan = plan::copy_opened(context.storages, &sources, destination, rules).await?;
     Ok(Plan { failures: sources.failures, ..plan })
 }
 

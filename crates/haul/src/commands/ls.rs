@@ -10,7 +10,7 @@ use futures_util::StreamExt;
 use haul_storage::{Entry, EntryKind, Error, ErrorKind, Location, RelPath};
 
 use crate::args::LsArgs;
-use crate::backends::{Place, Places};
+use crate::backends::{OpenedPath, Storages};
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use crate::output::{LongForm, Piece, Printer, json};
@@ -20,12 +20,12 @@ const BATCH: usize = 100_000;
 
 /// Runs `haul ls`.
 pub(crate) async fn run(args: &LsArgs, config: &Config, printer: &Printer) -> Result<Exit, Stop> {
-    let places = Places::for_names(config, &args.remote, printer)?;
+    let storages = Storages::for_names(config, &args.remote, printer)?;
     let form = args.long.then(|| LongForm::new(args.human_readable));
     let mut listing = Listing { printer, args, form, failed: false };
     let mut directories = Vec::new();
     let mut unexpanded = 0;
-    let expanded = places.expand_each(&args.locations, |error| {
+    let expanded = storages.expand_each(&args.locations, |error| {
         listing.fail(error);
         unexpanded += 1;
     });
@@ -33,9 +33,9 @@ pub(crate) async fn run(args: &LsArgs, config: &Config, printer: &Printer) -> Re
     let are_several = locations.len() + unexpanded > 1;
     for location in &locations {
         // After an error the other locations are still listed.
-        match found(&places, location, args.directory).await {
-            Ok((place, entry)) if entry.is_dir() && !args.directory => {
-                directories.push((location, place));
+        match found(&storages, location, args.directory).await {
+            Ok((opened, entry)) if entry.is_dir() && !args.directory => {
+                directories.push((location, opened));
             }
             // A file is printed with the requested name, even if that is the name of a link.
             Ok((_, entry)) if are_several || entry.is_dir() => {
@@ -45,33 +45,37 @@ pub(crate) async fn run(args: &LsArgs, config: &Config, printer: &Printer) -> Re
             Err(error) => listing.fail(&error),
         }
     }
-    for (location, place) in &directories {
+    for (location, opened) in &directories {
         if are_several && !printer.is_json() {
             printer.result(format!("{location}:"));
         }
-        listing.tree(place).await;
+        listing.tree(opened).await;
     }
     Ok(if listing.failed { Exit::Failed } else { Exit::Done })
 }
 
 /// The entry of a location. A link is followed, unless it dangles or the link `itself` is wanted.
 async fn found(
-    places: &Places<'_>,
+    storages: &Storages<'_>,
     location: &Location,
     itself: bool,
-) -> Result<(Place, Entry), Error> {
+) -> Result<(OpenedPath, Entry), Error> {
     if itself {
-        return places.itself(location).await;
+        return storages.itself(location).await;
     }
-    match places.existing(location).await {
-        Ok(place) => {
-            let entry = place.storage.stat(&place.path).await?;
-            Ok((place, entry))
+    match storages.existing(location).await {
+        Ok(opened) => {
+            let entry = opened.storage.stat(&opened.path).await?;
+            Ok((opened, entry))
         }
-        Err(error) if error.kind() == ErrorKind::NotFound => match places.itself(location).await {
-            Ok((place, entry)) if matches!(entry.kind, EntryKind::Symlink(_)) => Ok((place, entry)),
-            _ => Err(error),
-        },
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            match storages.itself(location).await {
+                Ok((opened, entry)) if matches!(entry.kind, EntryKind::Symlink(_)) => {
+                    Ok((opened, entry))
+                }
+                _ => Err(error),
+            }
+        }
         Err(error) => Err(error),
     }
 }
@@ -94,12 +98,12 @@ struct Listing<'a> {
 
 impl Listing<'_> {
     /// Prints a directory, and with `-R` all below it; one at a time, top first.
-    async fn tree(&mut self, place: &Place) {
-        let mut pending = vec![place.path.clone()];
+    async fn tree(&mut self, opened: &OpenedPath) {
+        let mut pending = vec![opened.path.clone()];
         while let Some(directory) = pending.pop() {
             let first_below = pending.len();
             let below = self.args.recursive.then_some(&mut pending);
-            if let Err(error) = self.directory(place, &directory, below).await {
+            if let Err(error) = self.directory(opened, &directory, below).await {
                 self.fail(&error);
             }
             if self.printer.is_closed() {
@@ -112,11 +116,11 @@ impl Listing<'_> {
 
     async fn directory(
         &mut self,
-        place: &Place,
+        opened: &OpenedPath,
         directory: &RelPath,
         mut below: Option<&mut Vec<RelPath>>,
     ) -> Result<(), Error> {
-        let mut stream = place.storage.list(directory).await?;
+        let mut stream = opened.storage.list(directory).await?;
         let mut batch = Vec::new();
         loop {
             let next = stream.next().await;

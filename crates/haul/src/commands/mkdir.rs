@@ -3,7 +3,7 @@
 use haul_storage::{Error, ErrorKind, StorageExt as _};
 
 use crate::args::MkdirArgs;
-use crate::backends::Places;
+use crate::backends::Storages;
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use crate::output::Printer;
@@ -14,23 +14,23 @@ pub(crate) async fn run(
     config: &Config,
     printer: &Printer,
 ) -> Result<Exit, Stop> {
-    let places = Places::for_names(config, &args.remote, printer)?;
-    let locations = args.locations.iter().map(|location| places.locate(location));
+    let storages = Storages::for_names(config, &args.remote, printer)?;
+    let locations = args.locations.iter().map(|location| storages.locate(location));
     let mut exit = Exit::Done;
     for location in locations.collect::<Result<Vec<_>, _>>()? {
         // Whether the directory is new.
         let created = async {
-            let place = places.destination(&location, None).await?;
-            if place.exists {
-                if place.is_directory && args.parents {
+            let opened = storages.destination(&location, None).await?;
+            if opened.exists {
+                if opened.is_directory && args.parents {
                     return Ok(false);
                 }
                 return Err(Error::new(ErrorKind::AlreadyExists, "create directory").at(&location));
             }
             if args.parents {
-                return place.storage.create_dir_all(&place.path).await;
+                return opened.storage.create_dir_all(&opened.path).await;
             }
-            place.storage.create_dir(&place.path).await.map(|()| true)
+            opened.storage.create_dir(&opened.path).await.map(|()| true)
         };
         match created.await {
             Ok(true) if printer.is_verbose() && !printer.is_json() => {

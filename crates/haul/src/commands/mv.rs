@@ -18,7 +18,7 @@ use haul_storage::{Entry, Error, ErrorKind, Location, RelPath, Result, StorageEx
 use super::receive;
 use super::transfer::{self, TransferResult};
 use crate::args::{MvArgs, TransferArgs};
-use crate::backends::Places;
+use crate::backends::Storages;
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use crate::options::{Options, OverwriteArg, PreserveArg, SplitArg};
@@ -40,13 +40,13 @@ async fn moved(
     config: &Config,
     printer: &Printer,
 ) -> Result<Exit, Stop> {
-    let places = Places::for_transfer(config, &resolved, &args.remote, printer)?;
-    let sources = places.expand_all(&args.sources).await?;
+    let storages = Storages::for_transfer(config, &resolved, &args.remote, printer)?;
+    let sources = storages.expand_all(&args.sources).await?;
     let sources: Vec<_> = sources.into_iter().map(Location::without_trailing_slash).collect();
-    let destination = places.locate(&args.destination)?;
+    let destination = storages.locate(&args.destination)?;
     let into = sources.len() > 1
         || destination.has_trailing_slash()
-        || places.destination(&destination, None).await?.is_directory;
+        || storages.destination(&destination, None).await?.is_directory;
     let alike = check_names(&sources)?;
 
     let (mut rest, mut failed) = (Vec::new(), false);
@@ -55,7 +55,7 @@ async fn moved(
         // treat as equal.
         let renames = resolved.manifest.is_none() && !alike;
         let outcome = match renames {
-            true => renamed(&places, &source, &destination, into, &resolved, args.dry_run).await,
+            true => renamed(&storages, &source, &destination, into, &resolved, args.dry_run).await,
             false => named(&source).map(|_| false),
         };
         match outcome {
@@ -78,14 +78,14 @@ async fn moved(
         Exit::Done
     } else {
         let how = (into, args.yes);
-        copied(&places, &rest, &destination, how, resolved, printer).await?
+        copied(&storages, &rest, &destination, how, resolved, printer).await?
     };
     Ok(if failed && exit == Exit::Done { Exit::Failed } else { exit })
 }
 
 fn resolve(args: &MvArgs, config: &Config) -> Result<Resolved, Stop> {
     // Equal size and time do not prove equal content, and the source will be removed.
-    let usual = Options {
+    let defaults = Options {
         preserve: Some(PreserveArg::ALL),
         verify: Some(Switch(true)),
         overwrite: Some(OverwriteArg::Always),
@@ -96,7 +96,7 @@ fn resolve(args: &MvArgs, config: &Config) -> Result<Resolved, Stop> {
         dry_run: args.dry_run,
         ..TransferArgs::default()
     };
-    let mut resolved = settings::resolve_with(&transfer, config, &usual).map_err(Stop::Usage)?;
+    let mut resolved = settings::resolve_with(&transfer, config, &defaults).map_err(Stop::Usage)?;
     resolved.engine.remove_source = true;
     if resolved.rules.is_empty() {
         return Ok(resolved);
@@ -135,7 +135,7 @@ fn named(source: &Location) -> Result<(Location, Vec<u8>)> {
 
 /// Copies the sources that cannot be renamed; each file is removed once its copy is complete.
 async fn copied(
-    places: &Places<'_>,
+    storages: &Storages<'_>,
     sources: &[Location],
     destination: &Location,
     (into, yes): (bool, bool),
@@ -144,20 +144,20 @@ async fn copied(
 ) -> Result<Exit, Stop> {
     let dry_run = resolved.engine.dry_run;
     for source in sources {
-        check_movable(places, source, destination, dry_run).await?;
+        check_movable(storages, source, destination, dry_run).await?;
     }
-    let plan = plan::moving(places, sources, destination, &resolved.rules, into).await?;
-    if !receive::is_wanted(&plan, destination, (yes, dry_run), places, printer).await? {
+    let plan = plan::moving(storages, sources, destination, &resolved.rules, into).await?;
+    if !receive::confirm(&plan, destination, (yes, dry_run), storages, printer).await? {
         return Ok(Exit::Failed);
     }
     let TransferResult { mut exit, summary } =
-        transfer::run(plan, resolved, places, printer).await?;
+        transfer::run(plan, resolved, storages, printer).await?;
     if dry_run || summary.interrupted {
         return Ok(exit);
     }
     for source in sources {
         // A directory was opened as a root, which cannot be removed: open it by its name in its parent.
-        let (place, entry) = match places.itself(source).await {
+        let (opened, entry) = match storages.itself(source).await {
             Ok(found) => found,
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
             Err(error) => return Err(error.into()),
@@ -166,11 +166,11 @@ async fn copied(
             continue;
         }
         let report = |error: Error| printer.failure(&error);
-        let left = remove_emptied(&*place.storage, entry, &Cancel::default(), report).await;
+        let left = remove_emptied(&*opened.storage, entry, &Cancel::default(), report).await;
         let Some(example) = left.example else { continue };
         // Files that failed or were skipped have been reported.
         if summary.failed + summary.skipped == 0 {
-            let example = place.storage.location().display(&example.path);
+            let example = opened.storage.location().display(&example.path);
             let cause = format!("it is not empty: {example} was not moved");
             printer.failure(&Error::new(ErrorKind::NotEmpty, "remove").at(source).because(cause));
         }
@@ -184,12 +184,12 @@ async fn copied(
 /// Checks, before anything is copied, that a source can be removed afterwards, and that it neither is nor
 /// contains the destination.
 async fn check_movable(
-    places: &Places<'_>,
+    storages: &Storages<'_>,
     source: &Location,
     destination: &Location,
     dry_run: bool,
 ) -> Result<(), Stop> {
-    let (place, entry) = places.itself(source).await?;
+    let (opened, entry) = storages.itself(source).await?;
     let refuse =
         |kind, cause: &str| Stop::Failed(Error::new(kind, "move").at(source).because(cause));
     // A link is moved itself, not its target; it has no content that could be copied.
@@ -202,7 +202,7 @@ async fn check_movable(
     }
     let directory =
         if entry.is_dir() { entry.path.clone() } else { entry.path.parent().unwrap_or_default() };
-    let marker = Marker::set(&*place.storage, &directory).await.map_err(|error| {
+    let marker = Marker::set(&*opened.storage, &directory).await.map_err(|error| {
         let cause = format!("it could not be removed afterwards ({})", error.cause());
         refuse(error.kind(), &cause)
     })?;
@@ -215,7 +215,7 @@ async fn check_movable(
                          else is in it";
             return Err(refuse(ErrorKind::Unsupported, cause));
         }
-        if is_around(places, &marker, destination).await? {
+        if is_around(storages, &marker, destination).await? {
             let cause =
                 format!("the destination {destination} is the same directory, or inside it");
             return Err(refuse(ErrorKind::InvalidInput, &cause));
@@ -229,7 +229,7 @@ async fn check_movable(
 
 /// Whether the directory of a marker is the destination, or an ancestor of it.
 async fn is_around(
-    places: &Places<'_>,
+    storages: &Storages<'_>,
     marker: &Marker<'_>,
     destination: &Location,
 ) -> Result<bool> {
@@ -245,8 +245,8 @@ async fn is_around(
         above.push(directory);
     }
     let checks = above.iter().map(async |directory| {
-        match places.existing(directory).await {
-            Ok(place) if place.is_directory => marker.is_in(&*place.storage, &place.path).await,
+        match storages.existing(directory).await {
+            Ok(opened) if opened.is_directory => marker.is_in(&*opened.storage, &opened.path).await,
             // If it cannot be opened, or is not a directory, no files are written into it.
             _ => Ok(false),
         }
@@ -264,7 +264,7 @@ fn nearest(path: &Path) -> PathBuf {
 /// Renames a source if both locations are on one server or disk, the new name does not exist, and `--split` need not
 /// split it. Returns whether it was renamed, or would be in a dry run.
 async fn renamed(
-    places: &Places<'_>,
+    storages: &Storages<'_>,
     source: &Location,
     destination: &Location,
     into: bool,
@@ -273,14 +273,14 @@ async fn renamed(
 ) -> Result<bool> {
     let (directory, name) = named(source)?;
     // Fails unless the source exists.
-    let (_, entry) = places.itself(source).await?;
+    let (_, entry) = storages.itself(source).await?;
     let Some((target_directory, target_name)) = (match into {
         true => Some((destination.clone(), name.clone())),
         false => destination.split_name(),
     }) else {
         return Ok(false);
     };
-    let Some((common, from, to)) = places.common(&directory, &target_directory).await? else {
+    let Some((common, from, to)) = storages.common(&directory, &target_directory).await? else {
         return Ok(false);
     };
     let invalid = |error: haul_storage::RelPathError| {

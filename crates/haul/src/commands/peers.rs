@@ -8,7 +8,7 @@ use haul_storage::{Location, Timestamp};
 use serde::Serialize;
 
 use crate::args::{PeersAction, PeersArgs, RemoteArgs};
-use crate::backends::Places;
+use crate::backends::Storages;
 use crate::config::Config;
 use crate::directories;
 use crate::exit::{Exit, Stop};
@@ -43,8 +43,8 @@ pub(crate) async fn run(
             let mut remote = RemoteArgs::default();
             remote.network.bridge.clone_from(bridge);
             remote.network.no_lan = *no_lan;
-            let places = Places::for_names(config, &remote, printer)?;
-            let ticket = Box::pin(given(ticket, &places)).await?;
+            let storages = Storages::for_names(config, &remote, printer)?;
+            let ticket = Box::pin(ticket_of(ticket, &storages)).await?;
             peers.add(name, &Peer::of_ticket(&ticket, unix_seconds()))?;
         }
         Some(PeersAction::Forget { name }) => peers.forget(name)?,
@@ -73,10 +73,10 @@ fn list(peers: &Peers, printer: &Printer) -> Result<(), Stop> {
 }
 
 /// The ticket of an argument, in any of its forms. A spoken code is used up.
-async fn given(argument: &OsStr, places: &Places<'_>) -> Result<Ticket, Stop> {
+async fn ticket_of(argument: &OsStr, storages: &Storages<'_>) -> Result<Ticket, Stop> {
     // Standard input is `@-` in a location.
     let argument = if argument == "-" { OsStr::new("@-") } else { argument };
-    let location = places.locate(argument)?;
+    let location = storages.locate(argument)?;
     let Location::Peer { path, .. } = &location else {
         return Err(Stop::Usage(format!(
             "{location}: it is neither a ticket (which begins with 'haul1') nor a spoken code"
@@ -85,7 +85,7 @@ async fn given(argument: &OsStr, places: &Places<'_>) -> Result<Ticket, Stop> {
     if !path.is_empty() {
         return Err(Stop::Usage(format!("{location}: give it without a path")));
     }
-    let location = places.with_ticket(&location).await?;
+    let location = storages.with_ticket(&location).await?;
     let Location::Peer { ticket, .. } = &location else {
         return Err(Stop::Usage(format!("{location}: it is not a ticket")));
     };

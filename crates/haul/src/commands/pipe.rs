@@ -13,7 +13,7 @@ use haul_local::PipeStorage;
 use haul_storage::{Error, ErrorKind, Location, RelPath, Result, Storage};
 use tokio::sync::oneshot;
 
-use crate::backends::Places;
+use crate::backends::Storages;
 use crate::exit::{Exit, Stop};
 use crate::output::{Printer, human, json};
 use crate::report::Report;
@@ -26,23 +26,23 @@ pub(crate) const STREAM: &str = "-";
 /// Writes the files of these arguments to standard output, one after the other.
 pub(crate) async fn to_output(
     arguments: &[OsString],
-    places: &Places<'_>,
+    storages: &Storages<'_>,
     resolved: Resolved,
     printer: &Printer,
 ) -> Result<Exit, Stop> {
     let mut failed = false;
-    let expanded = places.expand_each(arguments, |error| {
+    let expanded = storages.expand_each(arguments, |error| {
         failed = true;
         printer.failure(error);
     });
     let files = expanded.await?;
-    let exit = print(&files, places, resolved, printer).await?;
+    let exit = print(&files, storages, resolved, printer).await?;
     Ok(if failed && exit == Exit::Done { Exit::Failed } else { exit })
 }
 
 async fn print(
     files: &[Location],
-    places: &Places<'_>,
+    storages: &Storages<'_>,
     resolved: Resolved,
     printer: &Printer,
 ) -> Result<Exit, Stop> {
@@ -74,7 +74,7 @@ async fn print(
         if signals.cancel().is_cancelled() {
             break;
         }
-        let (source, path) = match source(location, places, &signals).await {
+        let (source, path) = match source(location, storages, &signals).await {
             Ok(Some(found)) => found,
             Ok(None) => break,
             Err(error) => {
@@ -98,7 +98,7 @@ async fn print(
 /// Opens a file to print; `None` if it was interrupted while it waited for the writer of a pipe.
 async fn source(
     location: &Location,
-    places: &Places<'_>,
+    storages: &Storages<'_>,
     signals: &Signals,
 ) -> Result<Option<(Arc<dyn Storage>, RelPath)>> {
     if is_stream(location) {
@@ -109,11 +109,11 @@ async fn source(
         let source: Arc<dyn Storage> = PipeStorage::input_named(file, location);
         return Ok(Some((source, name("stream")?)));
     }
-    let place = places.existing(location).await?;
-    if place.is_directory {
+    let opened = storages.existing(location).await?;
+    if opened.is_directory {
         return Err(Error::new(ErrorKind::IsADirectory, "read").at(location));
     }
-    Ok(Some((place.storage, place.path)))
+    Ok(Some((opened.storage, opened.path)))
 }
 
 fn job(source: Arc<dyn Storage>, path: RelPath, output: &Arc<PipeStorage>) -> Result<Job> {
@@ -148,7 +148,7 @@ async fn open(location: &Location) -> Result<File> {
 /// Stores standard input as a file.
 pub(crate) async fn from_input(
     destination: &Location,
-    places: &Places<'_>,
+    storages: &Storages<'_>,
     resolved: Resolved,
     printer: &Printer,
 ) -> Result<Exit, Stop> {
@@ -157,7 +157,7 @@ pub(crate) async fn from_input(
             "--manifest needs a source with a name, not standard input".to_owned(),
         ));
     }
-    let target = places.destination(destination, None).await?;
+    let target = storages.destination(destination, None).await?;
     if target.is_directory || destination.has_trailing_slash() {
         return Err(Stop::Usage(format!(
             "{destination}: standard input has no file name; write DEST as a file: {}/NAME",

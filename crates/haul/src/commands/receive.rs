@@ -10,7 +10,7 @@ use haul_sftp::ssh::Prompter as _;
 use haul_storage::{Location, RelPath, Storage, text};
 use tokio::time::timeout;
 
-use crate::backends::Places;
+use crate::backends::Storages;
 use crate::exit::Stop;
 use crate::output::{Printer, human};
 use crate::plan::Plan;
@@ -35,26 +35,26 @@ struct Offer {
 ///
 /// # Errors
 /// If the terminal fails.
-pub(crate) async fn is_wanted(
+pub(crate) async fn confirm(
     plan: &Plan,
     destination: &Location,
     how: (bool, bool),
-    places: &Places<'_>,
+    storages: &Storages<'_>,
     printer: &Printer,
 ) -> Result<bool, Stop> {
     let sources: Vec<_> = plan.jobs.iter().map(|job| (&*job.source, &job.source_path)).collect();
-    is_wanted_from(&sources, destination, how, places, printer).await
+    confirm_sources(&sources, destination, how, storages, printer).await
 }
 
-/// [`is_wanted`] for a copy to many hosts: prompts for its sources, each with its path.
+/// [`confirm`] for a copy to many hosts: prompts for its sources, each with its path.
 ///
 /// # Errors
 /// If the terminal fails.
-pub(crate) async fn is_wanted_from(
+pub(crate) async fn confirm_sources(
     sources: &[(&dyn Storage, &RelPath)],
     destination: impl Display,
     (yes, dry_run): (bool, bool),
-    places: &Places<'_>,
+    storages: &Storages<'_>,
     printer: &Printer,
 ) -> Result<bool, Stop> {
     let prompts = !yes
@@ -67,23 +67,23 @@ pub(crate) async fn is_wanted_from(
     if !prompts || offered.is_empty() {
         return Ok(true);
     }
-    let prompt = offer(&offered, places).await.prompt(destination);
+    let prompt = offer(&offered, storages).await.prompt(destination);
     let reply = Terminal { quiet: printer.is_quiet() }.visible(&prompt).await?;
     let is_yes = |reply: String| {
         let reply = reply.trim();
         reply.eq_ignore_ascii_case("y") || reply.eq_ignore_ascii_case("yes")
     };
-    let is_wanted = reply.is_some_and(is_yes);
-    if !is_wanted {
+    let is_confirmed = reply.is_some_and(is_yes);
+    if !is_confirmed {
         printer.note("nothing was received");
     }
-    Ok(is_wanted)
+    Ok(is_confirmed)
 }
 
-async fn offer(offered: &[(&dyn Storage, &RelPath)], places: &Places<'_>) -> Offer {
+async fn offer(offered: &[(&dyn Storage, &RelPath)], storages: &Storages<'_>) -> Offer {
     let mut offer = Offer::default();
     for (source, _) in offered {
-        if let Some(name) = places.share_name(source.location()).await
+        if let Some(name) = storages.share_name(source.location()).await
             && !offer.shares.contains(&name)
         {
             offer.shares.push(name);

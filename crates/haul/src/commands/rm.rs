@@ -6,7 +6,7 @@ use haul_engine::tree::{RemoveEvent, Totals, remove};
 use haul_storage::{Error, ErrorKind, Location};
 
 use crate::args::RmArgs;
-use crate::backends::Places;
+use crate::backends::Storages;
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use crate::output::{Printer, human, json};
@@ -14,24 +14,24 @@ use crate::signals::Signals;
 
 /// Runs `haul rm`.
 pub(crate) async fn run(args: &RmArgs, config: &Config, printer: &Printer) -> Result<Exit, Stop> {
-    let places = Places::for_names(config, &args.remote, printer)?;
+    let storages = Storages::for_names(config, &args.remote, printer)?;
     // Invalid arguments are reported before anything is removed.
     for argument in &args.locations {
         refuse_top(argument)?;
     }
-    let located = args.locations.iter().map(|location| places.locate(location));
+    let located = args.locations.iter().map(|location| storages.locate(location));
     let located = located.collect::<Result<Vec<_>, _>>()?;
     let signals = Signals::listen(printer, "interrupted");
     let mut run = Run {
         args,
-        places: &places,
+        storages: &storages,
         printer,
         signals: &signals,
         removed: Totals::default(),
         failed: 0,
     };
     for (location, argument) in located.into_iter().zip(&args.locations) {
-        match places.expand(location, argument).await {
+        match storages.expand(location, argument).await {
             Ok(locations) => {
                 for location in locations {
                     run.remove(&location).await;
@@ -65,7 +65,7 @@ fn refuse_top(argument: &OsStr) -> Result<(), Stop> {
 
 struct Run<'a> {
     args: &'a RmArgs,
-    places: &'a Places<'a>,
+    storages: &'a Storages<'a>,
     printer: &'a Printer,
     signals: &'a Signals,
     removed: Totals,
@@ -85,11 +85,11 @@ impl Run<'_> {
         if self.signals.cancel().is_cancelled() {
             return;
         }
-        let (place, entry) = match self.places.itself(location).await {
+        let (opened, entry) = match self.storages.itself(location).await {
             Ok(found) => found,
             Err(error) => return self.fail(&error),
         };
-        if place.path.is_root() {
+        if opened.path.is_root() {
             return self.fail(&Error::new(ErrorKind::InvalidInput, "remove").at(location).because(
                 "it is a root, '.' or '..'; write the directory's name, or what is \
                               in it",
@@ -104,7 +104,7 @@ impl Run<'_> {
             );
         }
         let (printer, dry_run) = (self.printer, self.args.dry_run);
-        let storage = &place.storage;
+        let storage = &opened.storage;
         let report = |event: RemoveEvent<'_>| match event {
             RemoveEvent::Failed(error) => printer.failure(&error),
             RemoveEvent::Removed(entry) if printer.is_json() => {

@@ -2,7 +2,7 @@
 
 use super::{receive, transfer};
 use crate::args::SyncArgs;
-use crate::backends::Places;
+use crate::backends::Storages;
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use crate::output::Printer;
@@ -26,13 +26,13 @@ async fn synced(
     config: &Config,
     printer: &Printer,
 ) -> Result<Exit, Stop> {
-    let places = Places::for_transfer(config, &resolved, &args.remote, printer)?;
-    let source = places.locate(&args.source)?;
-    let destination = places.locate(&args.destination)?;
-    let plan = plan::sync(&places, &source, &destination).await?;
+    let storages = Storages::for_transfer(config, &resolved, &args.remote, printer)?;
+    let source = storages.locate(&args.source)?;
+    let destination = storages.locate(&args.destination)?;
+    let plan = plan::sync(&storages, &source, &destination).await?;
     let how = (args.yes, resolved.engine.dry_run);
-    if !receive::is_wanted(&plan, &destination, how, &places, printer).await? {
+    if !receive::confirm(&plan, &destination, how, &storages, printer).await? {
         return Ok(Exit::Failed);
     }
-    Ok(transfer::run(plan, resolved, &places, printer).await?.exit)
+    Ok(transfer::run(plan, resolved, &storages, printer).await?.exit)
 }

@@ -3,7 +3,7 @@
 use haul_engine::Summary;
 use haul_storage::{Error, ErrorKind};
 
-use crate::backends::Places;
+use crate::backends::Storages;
 use crate::exit::{Exit, Stop};
 use crate::manifest::Manifest;
 use crate::output::{Printer, human, json};
@@ -23,7 +23,7 @@ pub(crate) struct TransferResult {
 pub(crate) async fn run(
     plan: Plan,
     resolved: Resolved,
-    places: &Places<'_>,
+    storages: &Storages<'_>,
     printer: &Printer,
 ) -> Result<TransferResult, Stop> {
     let mut settings = resolved.engine;
@@ -33,7 +33,7 @@ pub(crate) async fn run(
     let (digest, dry_run, sync) = (settings.digest, settings.dry_run, settings.sync);
     // Also in a dry run, which must exclude the same files.
     let manifest = match resolved.manifest {
-        Some(choice) => Some(Manifest::new(&choice, &plan, places).await?),
+        Some(choice) => Some(Manifest::new(&choice, &plan, storages).await?),
         None => None,
     };
     if let Some(manifest) = &manifest {

@@ -12,7 +12,7 @@ use haul_engine::verify::{VerifyEvent, VerifyOptions, VerifySummary, verify};
 use haul_storage::{DigestKind, Error, ErrorKind, RelPath, StorageExt, WorkPool};
 
 use crate::args::VerifyArgs;
-use crate::backends::{EXPECTED_LANES, Place, Places};
+use crate::backends::{EXPECTED_LANES, OpenedPath, Storages};
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use crate::options::SplitArg;
@@ -29,7 +29,7 @@ pub(crate) async fn run(
     printer: &Printer,
 ) -> Result<Exit, Stop> {
     let defaults = Settings::default();
-    let places = Places::new(
+    let storages = Storages::new(
         config,
         defaults.block_size,
         SplitArg::Auto,
@@ -37,14 +37,14 @@ pub(crate) async fn run(
         printer,
         EXPECTED_LANES,
     )?;
-    let location = places.locate(&args.target)?;
-    let place = places.existing(&location).await?;
-    let manifests = if place.is_directory {
-        manifests_in(&place).await?
+    let location = storages.locate(&args.target)?;
+    let opened = storages.existing(&location).await?;
+    let manifests = if opened.is_directory {
+        manifests_in(&opened).await?
     } else {
         // If its name shows no kind: most manifests list SHA-256, and tagged lines name their own kind.
         let kind = kind_of_name(location.base_name()).unwrap_or(DigestKind::Sha256);
-        vec![(place.path.clone(), kind)]
+        vec![(opened.path.clone(), kind)]
     };
 
     let options = reading(args.strict)?;
@@ -52,9 +52,9 @@ pub(crate) async fn run(
     let mut clean = true;
     for (path, kind) in manifests {
         let started = Instant::now();
-        let summary = check(&place, &path, kind, &options, printer, &signals).await?;
+        let summary = check(&opened, &path, kind, &options, printer, &signals).await?;
         if summary.lists_nothing() {
-            let location = place.storage.location().display(&path).to_string();
+            let location = opened.storage.location().display(&path).to_string();
             printer.failure(
                 &Error::new(ErrorKind::InvalidInput, "use manifest")
                     .at(location)
@@ -89,18 +89,18 @@ pub(super) fn reading(strict: bool) -> Result<VerifyOptions, Error> {
 }
 
 /// The manifests of a directory that have default names.
-async fn manifests_in(place: &Place) -> Result<Vec<(RelPath, DigestKind)>, Stop> {
+async fn manifests_in(opened: &OpenedPath) -> Result<Vec<(RelPath, DigestKind)>, Stop> {
     let mut found = Vec::new();
     for (kind, name) in DEFAULT_NAMES {
-        let path = place.path.join(name).unwrap_or_default();
-        if place.storage.find(&path).await?.is_some_and(|entry| entry.is_file()) {
+        let path = opened.path.join(name).unwrap_or_default();
+        if opened.storage.find(&path).await?.is_some_and(|entry| entry.is_file()) {
             found.push((path, kind));
         }
     }
     if found.is_empty() {
         let names = DEFAULT_NAMES.map(|(_, name)| name).join(" or ");
         return Err(Error::new(ErrorKind::NotFound, "verify")
-            .at(place.storage.location().display(&place.path))
+            .at(opened.storage.location().display(&opened.path))
             .because(format!("no {names} in it"))
             .into());
     }
@@ -108,29 +108,29 @@ async fn manifests_in(place: &Place) -> Result<Vec<(RelPath, DigestKind)>, Stop>
 }
 
 async fn check(
-    place: &Place,
+    opened: &OpenedPath,
     path: &RelPath,
     kind: DigestKind,
     options: &VerifyOptions,
     printer: &Printer,
     signals: &Signals,
 ) -> Result<VerifySummary, Stop> {
-    let manifest = ManifestReader::open(&*place.storage, path, kind).await?;
+    let manifest = ManifestReader::open(&*opened.storage, path, kind).await?;
     let base = path.parent().unwrap_or_default();
     let found = Found {
-        place,
+        opened,
         printer,
         started: Instant::now(),
         progress: Mutex::new((ProgressDisplay::counting(printer), 0, 0)),
     };
-    let storage = Arc::clone(&place.storage);
+    let storage = Arc::clone(&opened.storage);
     let on_event = |event| found.on_event(&event);
     Ok(verify(storage, &base, manifest, options, on_event, signals.cancel()).await?)
 }
 
 /// Prints the results.
 struct Found<'a> {
-    place: &'a Place,
+    opened: &'a OpenedPath,
     printer: &'a Printer,
     started: Instant,
     /// The display, files and bytes so far.
@@ -183,7 +183,7 @@ impl Found<'_> {
 
     fn fail(&self, path: &RelPath, word: &'static str, kind: ErrorKind, cause: &str) {
         self.object(|| json::Event::check(path, word, None));
-        let location = self.place.storage.location().display(path).to_string();
+        let location = self.opened.storage.location().display(path).to_string();
         self.printer.failure(&Error::new(kind, "verify").at(location).because(cause));
     }
 

@@ -20,7 +20,7 @@ use haul_storage::Location;
 use super::cache::Cache;
 use super::hosts;
 use crate::args::{Cli, OutputArgs, RemoteArgs};
-use crate::backends::Places;
+use crate::backends::Storages;
 use crate::config::Config;
 use crate::directories;
 use crate::exit::Stop;
@@ -129,13 +129,13 @@ fn listed(command: &CommandLine, directory: &str) -> Option<Vec<String>> {
 
 async fn list(command: &CommandLine, directory: &str) -> Result<Vec<String>, Stop> {
     let printer = Printer::new(OutputArgs { quiet: true, ..OutputArgs::default() });
-    let places = Places::for_names(&command.config, &command.remote, &printer)?;
-    let location = places.locate(OsStr::new(directory))?;
+    let storages = Storages::for_names(&command.config, &command.remote, &printer)?;
+    let location = storages.locate(OsStr::new(directory))?;
     if matches!(location, Location::Local(_)) {
         return Ok(Vec::new());
     }
-    let place = places.existing(&location).await?;
-    let mut batches = place.storage.list(&place.path).await?;
+    let opened = storages.existing(&location).await?;
+    let mut batches = opened.storage.list(&opened.path).await?;
     let mut names = Vec::new();
     while let Some(batch) = batches.next().await {
         for entry in batch.unwrap_or_default() {
@@ -188,7 +188,7 @@ impl CommandLine {
     /// The cache key of a listing: a hash of the location, the options about servers, the configuration, and the
     /// secrets of the environment. By `Hash`, because the text of `Debug` leaves out header fields and proxies.
     fn key(&self, directory: &str) -> Option<u64> {
-        let location = self.places()?.locate(OsStr::new(directory)).ok()?;
+        let location = self.storages()?.locate(OsStr::new(directory)).ok()?;
         let config = self.config.file.as_deref().and_then(|file| fs::read(file).ok());
         let names = haul_net::secret_variables().into_iter();
         let secrets: Vec<_> = names.map(|name| (env::var_os(&name), name)).collect();
@@ -197,8 +197,8 @@ impl CommandLine {
         Some(hasher.finish())
     }
 
-    fn places(&self) -> Option<Places<'_>> {
+    fn storages(&self) -> Option<Storages<'_>> {
         let printer = Printer::new(OutputArgs { quiet: true, ..OutputArgs::default() });
-        Places::for_names(&self.config, &self.remote, &printer).ok()
+        Storages::for_names(&self.config, &self.remote, &printer).ok()
     }
 }

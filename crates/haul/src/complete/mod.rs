@@ -42,7 +42,7 @@ fi
 ///
 /// # Errors
 /// The shell is unknown, or has exited.
-pub(crate) fn answer(arguments: &[OsString]) -> Result<bool, clap::Error> {
+pub(crate) fn run(arguments: &[OsString]) -> Result<bool, clap::Error> {
     // PowerShell parses candidates as part of its language, and servers choose names: it gets no locations.
     let shell = env::var_os(VARIABLE).unwrap_or_default().to_string_lossy().into_owned();
     let is_powershell = shell.contains("powershell") || shell.contains("pwsh");

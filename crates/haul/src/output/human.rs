@@ -276,7 +276,7 @@ pub(crate) fn verified(summary: &VerifySummary, elapsed: Duration) -> String {
         (summary.unreadable, "unreadable"),
         (summary.extra, "not listed"),
         (summary.malformed, "malformed in the manifest"),
-        (summary.passed_over, "skipped in the manifest"),
+        (summary.skipped, "skipped in the manifest"),
     ];
     parts.extend(
         counts

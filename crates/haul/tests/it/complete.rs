@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use crate::dav;
 use crate::session::{Session, isolate};
-use crate::sftp::Far;
+use crate::sftp::SftpSession;
 
 /// The candidates that haul prints for fish, for the last word.
 fn fish(session: &Session, words: &[&str]) -> Vec<String> {
@@ -89,13 +89,13 @@ fn remotes_and_hosts_that_ssh_knows_are_completed() {
 
 #[test]
 fn paths_on_an_ssh_server_are_completed() {
-    let far = Far::start();
-    let session = &far.session;
+    let sftp = SftpSession::start();
+    let session = &sftp.session;
     for name in ["far/photos/a b.txt", "far/photos/ab", "far/phone", "far/.hidden"] {
         session.write(name, "x");
     }
     let line = |last: &str| {
-        let line = far.line(&format!("ls @/{last}"));
+        let line = sftp.line(&format!("ls @/{last}"));
         format!("haul {line}").split_whitespace().map(ToOwned::to_owned).collect::<Vec<_>>()
     };
     let candidates = |last: &str| {

@@ -11,7 +11,7 @@ use crate::pty::Terminal;
 use crate::session::Session;
 use crate::sftp::sshd::Sshd;
 
-const USUAL: &str = "home/.config/haul/config.toml";
+const DEFAULT_PATH: &str = "home/.config/haul/config.toml";
 
 fn mode(session: &Session, path: &str) -> u32 {
     fs::metadata(session.path(path)).unwrap().permissions().mode() & 0o7777
@@ -35,15 +35,15 @@ fn with_sshd() -> (Session, Sshd) {
     session.write("ssh", "IdentityFile none\nIdentityAgent none\n");
     let url = format!("sftp://nas.example{}", session.path("far").display());
     let config = format!("# mine\n[remote.nas]  # at home\nurl = \"{url}\"\n");
-    session.write(USUAL, config);
+    session.write(DEFAULT_PATH, config);
     (session, sshd)
 }
 
 #[test]
 fn an_unknown_key_is_an_error_with_file_line_section_and_key() {
-    Session::new().file(USUAL, "[defaults]\n\nfsnyc = true\n").haul("ls").status(2).stderr(
+    Session::new().file(DEFAULT_PATH, "[defaults]\n\nfsnyc = true\n").haul("ls").status(2).stderr(
         &format!(
-            "haul: [ROOT]/{USUAL}:3: [defaults] fsnyc: unknown key\nhint: did you mean 'fsync'?\n"
+            "haul: [ROOT]/{DEFAULT_PATH}:3: [defaults] fsnyc: unknown key\nhint: did you mean 'fsync'?\n"
         ),
     );
 }
@@ -74,7 +74,7 @@ fn a_configuration_file_that_is_named_must_exist_and_the_usual_one_need_not() {
 
 #[test]
 fn an_empty_haul_config_means_none() {
-    let session = Session::new().file(USUAL, "broken");
+    let session = Session::new().file(DEFAULT_PATH, "broken");
     let output = session.command("ls home").env("HAUL_CONFIG", "").output().unwrap();
     assert!(output.status.success());
     let ran = session.haul_where("config path", &[("HAUL_CONFIG", "")]).status(2);
@@ -93,7 +93,7 @@ fn a_remote_is_a_name_for_a_location() {
 
 #[test]
 fn xdg_config_home_takes_precedence_over_home() {
-    let session = Session::new().file(USUAL, "broken");
+    let session = Session::new().file(DEFAULT_PATH, "broken");
     let xdg = session.path("xdg");
     let output = session.command("ls home").env("XDG_CONFIG_HOME", xdg).output().unwrap();
     assert!(output.status.success());
@@ -102,7 +102,7 @@ fn xdg_config_home_takes_precedence_over_home() {
 #[test]
 fn the_configuration_path_is_that_of_the_option_the_variable_or_the_home() {
     let session = Session::new();
-    session.haul("config path").status(0).stdout(&format!("[ROOT]/{USUAL}\n"));
+    session.haul("config path").status(0).stdout(&format!("[ROOT]/{DEFAULT_PATH}\n"));
     session.haul("config path --config a.toml").status(0).stdout("a.toml\n");
     session.haul_where("config path", &[("HAUL_CONFIG", "b.toml")]).status(0).stdout("b.toml\n");
     let object = session.haul("config path --json").status(0).objects().remove(0);
@@ -116,7 +116,7 @@ const ALL: &str = "[defaults]\nlanes = 4\nprofile = \"night\"\n\n[remote.nas]\nu
 
 #[test]
 fn list_prints_remotes_defaults_and_profiles() {
-    let session = Session::new().file(USUAL, ALL);
+    let session = Session::new().file(DEFAULT_PATH, ALL);
     session.haul("config list").status(0).stderr("").stdout(
         "nas:    sftp://ada@nas.example/volume1\n\
          cloud:  davs://cloud/x\n\
@@ -154,14 +154,14 @@ fn shown(out: &str, name: &str) -> (String, String) {
 
 #[test]
 fn show_prints_the_source_of_each_option() {
-    let session = Session::new().file(USUAL, ALL);
+    let session = Session::new().file(DEFAULT_PATH, ALL);
     let variables = [("HAUL_PASSWORD", "geheim"), ("http_proxy", "http://me:geheim@proxy:3128")];
     let ran = session.haul_where("config show", &variables).status(0).stderr("");
     let out = ran.out();
     assert!(!out.contains("geheim"), "{out}");
-    let at = |line| format!("[ROOT]/{USUAL}:{line}");
+    let at = |line| format!("[ROOT]/{DEFAULT_PATH}:{line}");
     for (name, value, source) in [
-        ("configuration", format!("[ROOT]/{USUAL}"), "built-in default".to_owned()),
+        ("configuration", format!("[ROOT]/{DEFAULT_PATH}"), "built-in default".to_owned()),
         ("profile", "night".into(), at(3)),
         ("lanes", "4".into(), at(2)),
         ("retries", "3".into(), at(12)),
@@ -198,13 +198,13 @@ fn show_prints_the_proxies_that_haul_uses() {
 
 #[test]
 fn show_prints_settings_of_a_remote_from_the_file_ssh_config_and_the_environment() {
-    let session = Session::new().file(USUAL, ALL);
+    let session = Session::new().file(DEFAULT_PATH, ALL);
     let ssh = "Host *.example\n HostName 10.0.0.5\n Port 2222\n IdentityFile /keys/nas\n ProxyJump gate\n";
     session.write("home/.ssh/config", ssh);
     session.tool("chmod 600 home/.ssh/config");
     let out = session.haul("config show nas").status(0).stderr("").out();
     assert!(!out.contains("geheim"), "{out}");
-    let at = |line| format!("[ROOT]/{USUAL}:{line}");
+    let at = |line| format!("[ROOT]/{DEFAULT_PATH}:{line}");
     let ssh = |line| format!("ssh_config [ROOT]/home/.ssh/config:{line}");
     for (name, value, source) in [
         ("location", "sftp://ada@nas.example/volume1", at(6)),
@@ -250,12 +250,12 @@ fn show_prints_settings_of_a_remote_from_the_file_ssh_config_and_the_environment
 fn check_prints_every_fault_with_its_hint() {
     let text =
         "[defaults]\nfsnyc = true\nlanes = 0\n[remote.nas]\nurl = \"sftp://nas/\"\nprot = 22\n";
-    let session = Session::new().file(USUAL, text);
+    let session = Session::new().file(DEFAULT_PATH, text);
     session.haul("config check").status(1).stdout("").stderr(&format!(
-        "haul: [ROOT]/{USUAL}:2: [defaults] fsnyc: unknown key\n\
+        "haul: [ROOT]/{DEFAULT_PATH}:2: [defaults] fsnyc: unknown key\n\
          hint: did you mean 'fsync'?\n\
-         haul: [ROOT]/{USUAL}:3: [defaults] lanes: '0' is not a number between 1 and 256, or write 'auto'\n\
-         haul: [ROOT]/{USUAL}:6: [remote.nas] prot: unknown key\n\
+         haul: [ROOT]/{DEFAULT_PATH}:3: [defaults] lanes: '0' is not a number between 1 and 256, or write 'auto'\n\
+         haul: [ROOT]/{DEFAULT_PATH}:6: [remote.nas] prot: unknown key\n\
          hint: did you mean 'port'?\n"
     ));
     let objects = session.haul("config check --json").status(1).stderr("").objects();
@@ -268,11 +268,11 @@ fn check_prints_every_fault_with_its_hint() {
         (&"unknown key".into(), &"did you mean 'port'?".into())
     );
     assert_eq!((&objects[3]["event"], &objects[3]["faults"]), (&"summary".into(), &3.into()));
-    session.write(USUAL, ALL);
-    let expected = format!("[ROOT]/{USUAL}: no errors (2 remotes, 1 profile)\n");
+    session.write(DEFAULT_PATH, ALL);
+    let expected = format!("[ROOT]/{DEFAULT_PATH}: no errors (2 remotes, 1 profile)\n");
     session.haul("config check").status(0).stdout("").stderr(&expected);
     session.haul("config check --config none.toml").status(1).stderr_has("cannot read (not found)");
-    fs::remove_file(session.path(USUAL)).unwrap();
+    fs::remove_file(session.path(DEFAULT_PATH)).unwrap();
     session.haul("config check").status(0).stderr_has("not found; the file is optional");
 }
 
@@ -281,7 +281,7 @@ fn check_connects_to_each_remote() {
     let (session, mut sshd) = with_sshd();
     let more =
         "[remote.disk]\nurl = \"/nowhere/at/all\"\n[remote.gone]\nurl = \"ftp://127.0.0.1:1/\"\n";
-    session.write(USUAL, session.read(USUAL) + more);
+    session.write(DEFAULT_PATH, session.read(DEFAULT_PATH) + more);
     let ran = session.haul("config check --connect").status(1);
     assert!(ran.out().starts_with("nas: connected in "), "{}{}", ran.out(), ran.err());
     let ran = ran.stdout_has("\ndisk: the path does not exist yet (/nowhere/at/all)\n");
@@ -304,27 +304,27 @@ fn check_connects_to_each_remote() {
 #[test]
 fn a_remote_is_added_at_the_end_and_removed_again() {
     let (session, _sshd) = with_sshd();
-    let before = session.read(USUAL) + "\n# the last line\n";
-    session.write(USUAL, &before);
-    fs::set_permissions(session.path(USUAL), fs::Permissions::from_mode(0o640)).unwrap();
+    let before = session.read(DEFAULT_PATH) + "\n# the last line\n";
+    session.write(DEFAULT_PATH, &before);
+    fs::set_permissions(session.path(DEFAULT_PATH), fs::Permissions::from_mode(0o640)).unwrap();
     session.write("far/photos/a", "a");
     let url = format!("sftp://nas.example{}/photos", session.path("far").display());
     let ran = session.haul(&format!("config add photos {url} --password-command true")).status(0);
     assert!(ran.out().starts_with("photos: connected in "), "{}", ran.out());
     ran.stderr_has(&format!(
-        "added 'photos' to [ROOT]/{USUAL}: {}",
+        "added 'photos' to [ROOT]/{DEFAULT_PATH}: {}",
         url.replace(&session.path("").display().to_string(), "[ROOT]/")
             .replace("//photos", "/photos")
     ));
     let added = format!("\n[remote.photos]\nurl = \"{url}\"\npassword-command = \"true\"\n");
-    assert_eq!(session.read(USUAL), before.clone() + &added);
-    assert_eq!(mode(&session, USUAL), 0o640);
+    assert_eq!(session.read(DEFAULT_PATH), before.clone() + &added);
+    assert_eq!(mode(&session, DEFAULT_PATH), 0o640);
     session.haul("ls photos:").status(0).stdout("a\n");
     session.haul("config add photos /x").status(2).stderr_has("there is a remote 'photos' already");
     session.haul("config remove photo").status(2).stderr_has("did you mean 'photos'?");
     session.haul("config remove photos").status(0).stdout("");
-    assert_eq!(session.read(USUAL), before);
-    assert_eq!(mode(&session, USUAL), 0o640);
+    assert_eq!(session.read(DEFAULT_PATH), before);
+    assert_eq!(mode(&session, DEFAULT_PATH), 0o640);
 }
 
 #[test]
@@ -334,15 +334,18 @@ fn an_unreachable_remote_is_not_added() {
     ran.stderr_has("haul: gone: 127.0.0.1:1: cannot connect (")
         .stderr_has("hint: --no-test adds it without connecting\n")
         .stderr_has("config.toml is unchanged");
-    assert!(!session.has(USUAL));
+    assert!(!session.has(DEFAULT_PATH));
     session.haul("config add --no-test gone ftp://127.0.0.1:1/ --user me").status(0);
-    assert_eq!(session.read(USUAL), "[remote.gone]\nurl = \"ftp://127.0.0.1:1/\"\nuser = \"me\"\n");
-    assert_eq!((mode(&session, USUAL), mode(&session, "home/.config/haul")), (0o600, 0o700));
+    assert_eq!(
+        session.read(DEFAULT_PATH),
+        "[remote.gone]\nurl = \"ftp://127.0.0.1:1/\"\nuser = \"me\"\n"
+    );
+    assert_eq!((mode(&session, DEFAULT_PATH), mode(&session, "home/.config/haul")), (0o600, 0o700));
     // A file with faults is not changed.
-    session.write(USUAL, "[defaults]\nfsnyc = true\n");
+    session.write(DEFAULT_PATH, "[defaults]\nfsnyc = true\n");
     session.haul("config add --no-test x /x").status(2).stderr_has("fsnyc: unknown key");
     session.haul("config remove x").status(2).stderr_has("fsnyc: unknown key");
-    assert_eq!(session.read(USUAL), "[defaults]\nfsnyc = true\n");
+    assert_eq!(session.read(DEFAULT_PATH), "[defaults]\nfsnyc = true\n");
 }
 
 /// Formerly, the last of several runs could replace what the others had written.
@@ -386,7 +389,7 @@ fn without_a_terminal_missing_options_are_named() {
         let ran = session.haul(&format!("config add --no-test {line}")).status(2).stdout("");
         assert!(ran.err().contains(part) && !ran.err().contains("geheim"), "{line}: {}", ran.err());
     }
-    assert!(!session.has(USUAL));
+    assert!(!session.has(DEFAULT_PATH));
     session.haul("config add --no-test x --protocol sftp --host ::1 --path a").status(0);
     session.haul("config add --no-test y here/there").status(0);
     session.haul("config add --no-test z ada@nas:photos --port 2222").status(0);
@@ -401,16 +404,17 @@ fn on_a_terminal_missing_options_are_prompted_for() {
     let (session, sshd) = with_sshd();
     session.write("far/x", "x");
     let mut terminal = Terminal::start(&session, "config add photos");
-    terminal.answer("Protocol (sftp, davs, dav, https, http, ftps, ftp, local) [sftp]: ", "gopher");
+    terminal
+        .type_line("Protocol (sftp, davs, dav, https, http, ftps, ftp, local) [sftp]: ", "gopher");
     terminal.until("Please type one of sftp");
-    terminal.answer("[sftp]: ", "");
-    terminal.answer("Host: ", "nas.example:22");
-    terminal.answer("Host: ", "nas.example");
-    terminal.answer("Path [home directory]: ", &session.path("far").display().to_string());
-    terminal.answer("Port [22]: ", "many");
-    terminal.answer("Port [22]: ", "");
-    terminal.answer(&format!("User [{}]: ", sshd.user()), "");
-    terminal.answer("Command that prints the password [none: keys, or a prompt]: ", "");
+    terminal.type_line("[sftp]: ", "");
+    terminal.type_line("Host: ", "nas.example:22");
+    terminal.type_line("Host: ", "nas.example");
+    terminal.type_line("Path [home directory]: ", &session.path("far").display().to_string());
+    terminal.type_line("Port [22]: ", "many");
+    terminal.type_line("Port [22]: ", "");
+    terminal.type_line(&format!("User [{}]: ", sshd.user()), "");
+    terminal.type_line("Command that prints the password [none: keys, or a prompt]: ", "");
     let (status, shown) = terminal.end();
     assert_eq!(status, 0, "{shown}");
     assert!(shown.contains("photos: connected in"), "{shown}");
@@ -418,16 +422,16 @@ fn on_a_terminal_missing_options_are_prompted_for() {
         "\n[remote.photos]\nurl = \"sftp://nas.example{}\"\n",
         session.path("far").display()
     );
-    assert!(session.read(USUAL).ends_with(&added), "{}", session.read(USUAL));
+    assert!(session.read(DEFAULT_PATH).ends_with(&added), "{}", session.read(DEFAULT_PATH));
     session.haul("ls photos:").status(0).stdout("x\n");
     // If it cannot be reached, the user decides.
-    for (answer, is_added) in [("", false), ("yes", true)] {
+    for (reply, is_added) in [("", false), ("yes", true)] {
         let line = "config add gone ftp://127.0.0.1:1/ --user me --password-command true";
         let mut terminal = Terminal::start(&session, line);
-        terminal.answer("Add it anyway (yes/no) [no]: ", answer);
+        terminal.type_line("Add it anyway (yes/no) [no]: ", reply);
         let (status, shown) = terminal.end();
         assert_eq!(status, i32::from(!is_added), "{shown}");
-        assert_eq!(session.read(USUAL).contains("remote.gone"), is_added);
+        assert_eq!(session.read(DEFAULT_PATH).contains("remote.gone"), is_added);
     }
 }
 
@@ -438,22 +442,23 @@ fn editor(script: &str) -> String {
 
 #[test]
 fn an_edit_is_written_as_a_whole_once_it_has_no_faults() {
-    let session = Session::new().file(USUAL, "# mine\n[defaults]\nlanes = 4\n");
-    fs::set_permissions(session.path(USUAL), fs::Permissions::from_mode(0o600)).unwrap();
+    let session = Session::new().file(DEFAULT_PATH, "# mine\n[defaults]\nlanes = 4\n");
+    fs::set_permissions(session.path(DEFAULT_PATH), fs::Permissions::from_mode(0o600)).unwrap();
     let edit = |script: &str| session.haul_where("config edit", &[("EDITOR", &editor(script))]);
-    edit("s/4/5/").status(0).stdout("").stderr(&format!("[ROOT]/{USUAL}: written\n"));
-    assert_eq!(session.read(USUAL), "# mine\n[defaults]\nlanes = 5\n");
-    assert_eq!(mode(&session, USUAL), 0o600);
-    edit("s/4/5/").status(0).stderr(&format!("[ROOT]/{USUAL}: unchanged\n"));
+    edit("s/4/5/").status(0).stdout("").stderr(&format!("[ROOT]/{DEFAULT_PATH}: written\n"));
+    assert_eq!(session.read(DEFAULT_PATH), "# mine\n[defaults]\nlanes = 5\n");
+    assert_eq!(mode(&session, DEFAULT_PATH), 0o600);
+    edit("s/4/5/").status(0).stderr(&format!("[ROOT]/{DEFAULT_PATH}: unchanged\n"));
     // VISUAL takes precedence.
     let variables = [("VISUAL", editor("s/5/6/")), ("EDITOR", "false".to_owned())];
     let variables = variables.each_ref().map(|(name, value)| (*name, value.as_str()));
     session.haul_where("config edit", &variables).status(0);
-    assert_eq!(session.read(USUAL), "# mine\n[defaults]\nlanes = 6\n");
+    assert_eq!(session.read(DEFAULT_PATH), "# mine\n[defaults]\nlanes = 6\n");
     // An edited copy with a fault is saved, and the configuration is unchanged.
     let ran = edit("s/lanes/lnes/").status(1);
     assert!(
-        ran.err().starts_with(&format!("haul: [ROOT]/{USUAL}:3: [defaults] lnes: unknown key\n"))
+        ran.err()
+            .starts_with(&format!("haul: [ROOT]/{DEFAULT_PATH}:3: [defaults] lnes: unknown key\n"))
     );
     let (_, copy) = ran
         .err()
@@ -463,21 +468,21 @@ fn an_edit_is_written_as_a_whole_once_it_has_no_faults() {
         .unwrap();
     assert_eq!(session.read(&copy), "# mine\n[defaults]\nlnes = 6\n");
     assert_eq!(mode(&session, &copy), 0o600);
-    assert_eq!(session.read(USUAL), "# mine\n[defaults]\nlanes = 6\n");
+    assert_eq!(session.read(DEFAULT_PATH), "# mine\n[defaults]\nlanes = 6\n");
     let ran = session.haul_where("config edit", &[("EDITOR", "false")]).status(1);
     ran.stderr_has("haul: false: cannot edit the configuration (")
         .stderr_has("hint: VISUAL or EDITOR");
     // A new file begins with a template; an unchanged template is not written.
-    fs::remove_file(session.path(USUAL)).unwrap();
+    fs::remove_file(session.path(DEFAULT_PATH)).unwrap();
     session.haul_where("config edit", &[("EDITOR", "true")]).status(0);
-    assert!(!session.has(USUAL));
+    assert!(!session.has(DEFAULT_PATH));
     edit("'s/^# \\[defaults\\].*/[defaults]/;s/^# fsync/fsync/'").status(0);
     assert!(
-        session.read(USUAL).contains("\n[defaults]\nfsync = true\n"),
+        session.read(DEFAULT_PATH).contains("\n[defaults]\nfsync = true\n"),
         "{}",
-        session.read(USUAL)
+        session.read(DEFAULT_PATH)
     );
-    assert_eq!(mode(&session, USUAL), 0o600);
+    assert_eq!(mode(&session, DEFAULT_PATH), 0o600);
 }
 
 /// Formerly, haul reported that the configuration was unchanged.
@@ -504,7 +509,7 @@ fn an_edit_is_written_even_if_its_directory_cannot_be_synced() {
 /// Formerly, haul ignored Ctrl-C after the editor had run.
 #[test]
 fn ctrl_c_ends_the_prompt_whether_to_edit_again() {
-    let session = Session::new().file(USUAL, "[defaults]\nlanes = 4\n").file("tmp/x", "");
+    let session = Session::new().file(DEFAULT_PATH, "[defaults]\nlanes = 4\n").file("tmp/x", "");
     session.write("editor", "#!/bin/sh\necho lnes=7 >> \"$1\"\n");
     session.tool("chmod 755 editor");
     let [editor, tmp] = ["editor", "tmp"].map(|name| session.path(name).display().to_string());
@@ -515,12 +520,12 @@ fn ctrl_c_ends_the_prompt_whether_to_edit_again() {
     let (status, shown) = terminal.end();
     assert_eq!(status, 130, "{shown}");
     assert!(shown.contains("the edited copy is kept as"), "{shown}");
-    assert_eq!(session.read(USUAL), "[defaults]\nlanes = 4\n");
+    assert_eq!(session.read(DEFAULT_PATH), "[defaults]\nlanes = 4\n");
 }
 
 #[test]
 fn on_a_terminal_a_faulty_edit_is_edited_again() {
-    let session = Session::new().file(USUAL, "[defaults]\nlanes = 4\n");
+    let session = Session::new().file(DEFAULT_PATH, "[defaults]\nlanes = 4\n");
     // Its second run corrects the key that the first one broke.
     session.write("editor", "#!/bin/sh\ngrep -q lnes \"$1\" && s=s/lnes/lanes/ || s=s/lanes.*/lnes=7/\nsed -i $s \"$1\"\n");
     session.tool("chmod 755 editor");
@@ -528,8 +533,8 @@ fn on_a_terminal_a_faulty_edit_is_edited_again() {
     let variables = [("EDITOR", editor.as_str()), ("TMPDIR", "/tmp")];
     let mut terminal = Terminal::start_where(&session, "config edit", &variables);
     terminal.until("lnes: unknown key");
-    terminal.answer("Edit it again (yes/no) [yes]: ", "");
+    terminal.type_line("Edit it again (yes/no) [yes]: ", "");
     let (status, shown) = terminal.end();
     assert_eq!(status, 0, "{shown}");
-    assert_eq!(session.read(USUAL), "[defaults]\nlanes=7\n");
+    assert_eq!(session.read(DEFAULT_PATH), "[defaults]\nlanes=7\n");
 }

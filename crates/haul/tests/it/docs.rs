@@ -49,7 +49,7 @@ fn pages() -> Vec<PathBuf> {
 struct World {
     session: Session,
     sshd: Sshd,
-    dav: dav::Far,
+    dav: dav::DavServer,
     web: servers::Server,
     ftp: Vsftpd,
     /// A running share of `shared`, and its ticket.
@@ -104,8 +104,8 @@ impl World {
     fn reset(&self) {
         let session = &self.session;
         let ftp = self.ftp.root();
-        let far = [self.dav.root.clone(), self.web.root(), ftp.clone()];
-        for directory in far.iter().chain([&session.path("ssh-home"), &session.path("shared")]) {
+        let roots = [self.dav.root.clone(), self.web.root(), ftp.clone()];
+        for directory in roots.iter().chain([&session.path("ssh-home"), &session.path("shared")]) {
             for entry in fs::read_dir(directory).unwrap().flatten() {
                 let path = entry.path();
                 drop(fs::remove_dir_all(&path).or_else(|_| fs::remove_file(&path)));

@@ -130,17 +130,17 @@ fn command(space: &Namespace, session: &Session, line: &str) -> Command {
 }
 
 /// The packets that arrive until a condition holds, or until [`PATIENCE`] has passed.
-fn heard_until(socket: &UdpSocket, holds: impl Fn(&[Vec<u8>]) -> bool) -> Vec<Vec<u8>> {
+fn received_until(socket: &UdpSocket, holds: impl Fn(&[Vec<u8>]) -> bool) -> Vec<Vec<u8>> {
     let until = Instant::now() + PATIENCE;
     let mut packets = Vec::new();
     while !holds(&packets) && Instant::now() < until {
-        packets.extend(heard(socket, Duration::from_millis(50)));
+        packets.extend(received(socket, Duration::from_millis(50)));
     }
     packets
 }
 
 /// The packets that arrive within this time.
-fn heard(socket: &UdpSocket, time: Duration) -> Vec<Vec<u8>> {
+fn received(socket: &UdpSocket, time: Duration) -> Vec<Vec<u8>> {
     let until = Instant::now() + time;
     let mut packets = Vec::new();
     while Instant::now() < until {
@@ -263,8 +263,8 @@ fn announcements_reveal_no_names_and_differ_from_each_other() {
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     for _ in 0..2 {
         let (sharing, _) = lan.start(&session, "share --keep photos");
-        let mut packets = heard_until(&socket, |packets| random_names(packets).len() >= 2);
-        packets.extend(heard(&socket, time));
+        let mut packets = received_until(&socket, |packets| random_names(packets).len() >= 2);
+        packets.extend(received(&socket, time));
         assert!(packets.iter().any(|packet| contains(packet, "_haul")), "nothing is announced");
         // A short name may appear by chance.
         let forbidden = ["photos", "walter", "one.jpg", host.trim()];
@@ -278,10 +278,10 @@ fn announcements_reveal_no_names_and_differ_from_each_other() {
         }
         sharing.end("INT");
         // Discards the packets of the withdrawal.
-        heard(&socket, Duration::from_millis(300));
+        received(&socket, Duration::from_millis(300));
     }
     let (sharing, _) = lan.start(&session, "share --keep --no-lan photos");
-    assert!(heard(&socket, time).is_empty());
+    assert!(received(&socket, time).is_empty());
     sharing.end("INT");
 }
 
@@ -295,8 +295,8 @@ fn a_share_is_withdrawn_when_its_ticket_expires() {
     let is_announced = |packets: &[Vec<u8>]| {
         packets.iter().any(|packet| contains(packet, "_haul") && !withdraws(packet))
     };
-    assert!(is_announced(&heard_until(&socket, is_announced)), "nothing is announced");
+    assert!(is_announced(&received_until(&socket, is_announced)), "nothing is announced");
     let is_withdrawn = |packets: &[Vec<u8>]| packets.iter().any(|packet| withdraws(packet));
-    assert!(is_withdrawn(&heard_until(&socket, is_withdrawn)), "the share is not withdrawn");
+    assert!(is_withdrawn(&received_until(&socket, is_withdrawn)), "the share is not withdrawn");
     sharing.end("INT");
 }

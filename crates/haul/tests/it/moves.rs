@@ -8,14 +8,14 @@ use crate::folding::KINDS;
 use crate::ftp::vsftpd::{Tls, Vsftpd};
 use crate::image::Image;
 use crate::session::{Ran, Session};
-use crate::sftp::Far;
+use crate::sftp::SftpSession;
 
 /// A directory on another file system than that of a session.
 fn elsewhere() -> Option<tempfile::TempDir> {
     let memory = tempfile::tempdir_in("/dev/shm").ok()?;
-    let usual = tempfile::tempdir().ok()?;
+    let default = tempfile::tempdir().ok()?;
     let device = |path: &Path| std::os::unix::fs::MetadataExt::dev(&fs::metadata(path).unwrap());
-    let is_other = device(memory.path()) != device(usual.path());
+    let is_other = device(memory.path()) != device(default.path());
     if !is_other {
         eprintln!("SKIPPED: /dev/shm is no file system of its own");
     }
@@ -127,8 +127,8 @@ fn link_back_loses_nothing(session: &Session, root: &Path, base: &str, run: impl
 
 #[test]
 fn a_link_on_a_server_that_leads_back_to_the_source_loses_nothing() {
-    let far = Far::start();
-    link_back_loses_nothing(&far.session, &far.session.path("far"), "@/", |line| far.haul(line));
+    let sftp = SftpSession::start();
+    link_back_loses_nothing(&sftp.session, &sftp.session.path("far"), "@/", |line| sftp.haul(line));
     let session = Session::new();
     let haul = dav::haul(&session);
     link_back_loses_nothing(&session, &haul.root, &haul.url, |line| session.haul(line));

@@ -95,9 +95,9 @@ fn du_counts_files_in_several_locations_once() {
     let names_of_one =
         line(8, 3, "d") + &line(0, 1, "f") + &line(7, 1, "e") + &line(15, 5, "total");
     session.haul("du -s -c d f e e").status(0).stdout(&names_of_one);
-    let far = crate::dav::haul(&session);
-    session.haul(&format!("cp -q d {}", far.url)).status(0);
-    let ran = session.haul(&format!("du -s -c {0}d/b {0}d {0}d/b/", far.url)).status(0);
+    let server = crate::dav::haul(&session);
+    session.haul(&format!("cp -q d {}", server.url)).status(0);
+    let ran = session.haul(&format!("du -s -c {0}d/b {0}d {0}d/b/", server.url)).status(0);
     assert!(ran.out().ends_with(&line(8, 3, "total")), "{}", ran.out());
     assert_eq!(ran.out().lines().count(), 3);
 }

@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::process::Command;
 
 use crate::faults::{Slow, is_root};
-use crate::session::Session;
+use crate::session::{Session, isolate};
 
 const NOBODY: &str = "setpriv --reuid=65534 --regid=65534 --clear-groups";
 
@@ -59,7 +59,8 @@ fn a_manifest_is_private_unless_all_listed_files_are_readable_by_all() {
             let shell = format!("umask 022; exec \"$0\" cp -q {arguments}");
             let haul = session.command("").get_program().to_owned();
             let mut command = Command::new("sh");
-            let command = command.current_dir(session.path("")).args(["-c", &shell]).arg(haul);
+            isolate(&mut command).args(["-c", &shell]).arg(haul).current_dir(session.path(""));
+            command.env("HOME", session.path("home"));
             assert!(command.status().unwrap().success());
         }
         for manifest in ["dst/SHA256SUMS", "listed"] {

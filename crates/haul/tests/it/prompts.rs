@@ -14,10 +14,10 @@ const AGAIN: &str = "Permission denied, please try again.";
 /// Asserts that a wrong password leads to at most three prompts. `right` is the password of the server.
 fn prompts_up_to_three_times(session: &Session, line: &str, prompt: &str, right: &str) {
     let mut terminal = Terminal::start(session, line);
-    terminal.answer(prompt, "wrong");
+    terminal.type_line(prompt, "wrong");
     terminal.until(AGAIN);
-    terminal.answer(prompt, "wrong again");
-    terminal.answer(prompt, right);
+    terminal.type_line(prompt, "wrong again");
+    terminal.type_line(prompt, right);
     let (status, shown) = terminal.end();
     assert_eq!(status, 0, "{shown}");
     assert_eq!((shown.matches(prompt).count(), shown.matches(AGAIN).count()), (3, 2), "{shown}");
@@ -25,7 +25,7 @@ fn prompts_up_to_three_times(session: &Session, line: &str, prompt: &str, right:
 
     let mut terminal = Terminal::start(session, line);
     for wrong in ["wrong", "wrong again", "wrong at last"] {
-        terminal.answer(prompt, wrong);
+        terminal.type_line(prompt, wrong);
     }
     let (status, shown) = terminal.end();
     assert_eq!(status, 1, "{shown}");
@@ -95,7 +95,7 @@ fn a_rejected_password_is_not_sent_again() {
     assert_eq!(ran.err().matches("rejected the user name or password").count(), 2, "{}", ran.err());
     let mut terminal = Terminal::start(&session, &line);
     for wrong in ["wrong", "wrong again", "wrong at last"] {
-        terminal.answer("Password of ada", wrong);
+        terminal.type_line("Password of ada", wrong);
     }
     let (status, shown) = terminal.end();
     assert_eq!((status, shown.matches("Password of").count()), (1, 3), "{shown}");
@@ -129,10 +129,10 @@ fn a_wrong_password_is_sent_once_whatever_the_number_of_files() {
 #[test]
 fn a_password_for_digest_may_be_mistyped() {
     let session = Session::new().file("src", "content");
-    let Some(far) = login::apache_by_digest(&session) else { return };
-    let line = format!("cp src {}", far.url.replacen("dav://", "dav://ada@", 1));
+    let Some(server) = login::apache_by_digest(&session) else { return };
+    let line = format!("cp src {}", server.url.replacen("dav://", "dav://ada@", 1));
     prompts_up_to_three_times(&session, &line, "Password of ada at ", "right horse");
-    assert_eq!(fs::read_to_string(far.root.join("src")).unwrap(), "content");
+    assert_eq!(fs::read_to_string(server.root.join("src")).unwrap(), "content");
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn ctrl_d_at_a_password_prompt_ends_the_prompts() {
     let url = object["url"].as_str().unwrap().replacen("http://", "dav://ada@", 1);
     let mut terminal = Terminal::start(&session, &format!("ls {url}"));
     // Ctrl-D.
-    terminal.answer("Password of ada", "\x04");
+    terminal.type_line("Password of ada", "\x04");
     let (status, shown) = terminal.end();
     assert_eq!((status, shown.matches("Password of").count()), (1, 1), "{shown}");
 }

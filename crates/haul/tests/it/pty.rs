@@ -84,8 +84,8 @@ impl Terminal {
 
     /// Waits for a prompt and types a line.
     #[track_caller]
-    pub(crate) fn answer(&mut self, prompt: &str, answer: &str) {
-        self.press(prompt, &format!("{answer}\n"));
+    pub(crate) fn type_line(&mut self, prompt: &str, line: &str) {
+        self.press(prompt, &format!("{line}\n"));
     }
 
     /// Waits for a prompt and presses keys.

@@ -472,12 +472,12 @@ fn files_of_a_ticket_are_received_only_after_a_yes() {
     let (serving, ticket) = share(&session, "photos");
     let prompt = "Receive 3 files, 11 B from \"photos\" into all? [y/N] ";
     let mut terminal = Terminal::start(&session, &format!("cp {ticket}/ all"));
-    terminal.answer(prompt, "");
+    terminal.type_line(prompt, "");
     let (status, shown) = terminal.end();
     assert!(status == 1 && shown.contains("nothing was received"), "{status}: {shown}");
     assert!(!session.has("all"));
     let mut terminal = Terminal::start(&session, &format!("sync {ticket}/ all"));
-    terminal.answer(prompt, "y");
+    terminal.type_line(prompt, "y");
     let (status, shown) = terminal.end();
     assert_eq!(status, 0, "{shown}");
     session.haul("check photos all").status(0);
@@ -497,7 +497,7 @@ fn a_move_from_a_ticket_begins_only_after_a_yes() {
     let (serving, ticket) = share(&session, "--writable photos");
     let line = format!("mv {ticket}/deep got");
     let mut terminal = Terminal::start(&session, &line);
-    terminal.answer("Receive 1 file, 6 B from \"photos\" into got? [y/N] ", "");
+    terminal.type_line("Receive 1 file, 6 B from \"photos\" into got? [y/N] ", "");
     let (status, shown) = terminal.end();
     assert!(status == 1 && shown.contains("nothing was received"), "{status}: {shown}");
     assert!(!session.has("got") && session.has("photos/deep/er/two.jpg"));
@@ -505,7 +505,7 @@ fn a_move_from_a_ticket_begins_only_after_a_yes() {
     assert!(status == 0 && !shown.contains("[y/N]"), "{status}: {shown}");
     assert!(session.has("got/er/two.jpg") && !session.has("photos/deep"));
     let mut terminal = Terminal::start(&session, &format!("cp {ticket}/one.jpg 'node[1-2]:'"));
-    terminal.answer("Receive 1 file, 5 B from \"photos\" into node[1-2]:? [y/N] ", "n");
+    terminal.type_line("Receive 1 file, 5 B from \"photos\" into node[1-2]:? [y/N] ", "n");
     let (status, shown) = terminal.end();
     assert!(status == 1 && shown.contains("nothing was received"), "{status}: {shown}");
     serving.end("INT");

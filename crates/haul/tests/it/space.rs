@@ -10,7 +10,7 @@ use crate::content::content;
 use crate::dav;
 use crate::faults::Mounted;
 use crate::session::{Session, isolate};
-use crate::sftp::Far;
+use crate::sftp::SftpSession;
 
 const MIB: usize = 1 << 20;
 
@@ -256,22 +256,24 @@ fn hosts_share_the_space_of_one_file_system() {
 
 #[test]
 fn the_free_space_of_an_sftp_server_is_respected() {
-    let far = Far::start();
-    let Some(small) = small(&far.session, "far/small") else { return };
-    file(&far.session, "big", 30);
-    file(&far.session, "tree/d/big", 30);
+    let sftp = SftpSession::start();
+    let Some(small) = small(&sftp.session, "far/small") else { return };
+    file(&sftp.session, "big", 30);
+    file(&sftp.session, "tree/d/big", 30);
     for line in ["cp big @/small/", "cp big @/small/a/b", "cp tree @/small", "sync tree @/small/x"]
     {
-        far.haul(line).status(1).stderr_has("30.0 MiB, and 20.0 MiB is free");
+        sftp.haul(line).status(1).stderr_has("30.0 MiB, and 20.0 MiB is free");
     }
     assert!(used(&small) < MIB as u64);
-    far.haul("cp --min-free 10M --no-space-check tree @/small/min")
+    sftp.haul("cp --min-free 10M --no-space-check tree @/small/min")
         .status(1)
         .stderr_has("--min-free");
-    file(&far.session, "fits", 12);
-    far.haul("cp --min-free 5M fits @/small/").status(0);
-    far.haul("cp -I fits @/small/").status(1).stderr_has("it needs 12.0 MiB, and 8.00 MiB is free");
-    far.haul("cp fits @/small/").status(0);
+    file(&sftp.session, "fits", 12);
+    sftp.haul("cp --min-free 5M fits @/small/").status(0);
+    sftp.haul("cp -I fits @/small/")
+        .status(1)
+        .stderr_has("it needs 12.0 MiB, and 8.00 MiB is free");
+    sftp.haul("cp fits @/small/").status(0);
 }
 
 #[test]

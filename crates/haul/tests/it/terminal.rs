@@ -168,7 +168,7 @@ fn a_pipe_and_a_file_get_no_colours_and_a_terminal_does() {
         session.write("run", format!("{variable} exec \"$@\"\n"));
         let haul = session.command("");
         let line = format!("sh run {} cp none b", haul.get_program().display());
-        let out = Command::new("script")
+        let out = isolate(&mut Command::new("script"))
             .args(["--quiet", "--return", "--command", &line, "/dev/null"])
             .current_dir(session.path(""))
             .env("HOME", session.path("home"))

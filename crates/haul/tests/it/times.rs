@@ -91,12 +91,12 @@ fn a_directory_that_refuses_files_proves_nothing_about_the_clock() {
 fn a_rerun_copies_nothing_to_servers_with_a_limited_range_of_times() {
     const LOST: &str = "becomes 1970-01-01; this is reported once";
     let session = sources();
-    let far = dav::haul(&session);
-    session.haul(&format!("cp --files 1 src {}", far.url)).status(0).stderr_has(LOST);
-    session.haul(&format!("cp src {}", far.url)).status(0).stderr_has("5 unchanged");
-    let far = sftp::Far::start();
+    let server = dav::haul(&session);
+    session.haul(&format!("cp --files 1 src {}", server.url)).status(0).stderr_has(LOST);
+    session.haul(&format!("cp src {}", server.url)).status(0).stderr_has("5 unchanged");
+    let sftp = sftp::SftpSession::start();
     let source = session.path("src").display().to_string();
     std::fs::remove_file(session.path("src/2110")).unwrap();
-    far.haul(&format!("cp {source} @/")).status(0).stderr_has(LOST);
-    far.haul(&format!("cp {source} @/")).status(0).stderr_has("4 unchanged");
+    sftp.haul(&format!("cp {source} @/")).status(0).stderr_has(LOST);
+    sftp.haul(&format!("cp {source} @/")).status(0).stderr_has("4 unchanged");
 }

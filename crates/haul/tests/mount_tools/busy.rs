@@ -12,7 +12,7 @@ use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use crate::content::content;
 use crate::lab::{eventually, form, turn};
 use crate::mounted::Mounted;
-use crate::place::{Kind, Place};
+use crate::source::{Kind, Source};
 
 /// Longest time for a mount in use to end: enough for a busy machine, and well below [`TIMEOUT`].
 const SOON: Duration = Duration::from_secs(60);
@@ -31,11 +31,11 @@ fn a_thousand_files_are_open_at_once() {
     }
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
     for kind in [Kind::Local, Kind::OpenSsh] {
-        let Some(place) = Place::start(kind) else { continue };
+        let Some(source) = Source::start(kind) else { continue };
         let name = |number: usize| format!("{}/{number}", number % 10);
         let whole = |number: usize| content(number as u64, 10_000);
-        (0..count).for_each(|number| place.write(&name(number), whole(number)));
-        let mounted = Mounted::start(&place, "--memory 8M");
+        (0..count).for_each(|number| source.write(&name(number), whole(number)));
+        let mounted = Mounted::start(&source, "--memory 8M");
         let open = |number| File::open(mounted.path(&name(number))).unwrap();
         let files: Vec<_> = (0..count).map(open).collect();
         let check = |number: usize, file: &File, at: usize| {
@@ -57,15 +57,15 @@ fn a_thousand_files_are_open_at_once() {
 fn a_mount_in_use_ends_at_once() {
     let Some(_turn) = turn() else { return };
     for signal in [Signal::INT, Signal::TERM] {
-        let Some(place) = Place::behind_proxy(Kind::OpenSsh) else { return };
-        place.write("file", content(1, 8 << 20));
-        let mut mounted = Mounted::start(&place, TIMEOUT);
+        let Some(source) = Source::behind_proxy(Kind::OpenSsh) else { return };
+        source.write("file", content(1, 8 << 20));
+        let mut mounted = Mounted::start(&source, TIMEOUT);
         let file = File::open(mounted.path("file")).unwrap();
         let mut first = [0; 100];
         file.read_exact_at(&mut first, 0).unwrap();
         // From now on, the server is silent.
         for direction in Direction::BOTH {
-            place.proxy().set(Connections::All, direction, Fault::Blackhole { from: 0 });
+            source.proxy().set(Connections::All, direction, Fault::Blackhole { from: 0 });
         }
         let mut cat = Command::new("cat");
         let cat = cat.arg(mounted.path("file")).stdout(Stdio::null()).stderr(Stdio::null());

@@ -9,7 +9,7 @@ use rustix::fs::{Advice, fadvise};
 use crate::content::content;
 use crate::lab::{SmallDisk, eventually, form, turn};
 use crate::mounted::Mounted;
-use crate::place::{Kind, Place};
+use crate::source::{Kind, Source};
 
 const MIB: usize = 1 << 20;
 
@@ -17,8 +17,8 @@ const MIB: usize = 1 << 20;
 type Named = (&'static str, Vec<u8>);
 
 /// A directory to mount with files `a`, `b` and `c`, and their contents.
-fn place() -> Option<(Place, Vec<Named>)> {
-    let place = Place::start(Kind::Local)?;
+fn source() -> Option<(Source, Vec<Named>)> {
+    let source = Source::start(Kind::Local)?;
     let length = form(6, 200) * MIB + 1234;
     let files: Vec<Named> = ["a", "b", "c"]
         .into_iter()
@@ -26,9 +26,9 @@ fn place() -> Option<(Place, Vec<Named>)> {
         .map(|(name, seed)| (name, content(seed, length)))
         .collect();
     for (name, whole) in &files {
-        place.write(name, whole);
+        source.write(name, whole);
     }
-    Some((place, files))
+    Some((source, files))
 }
 
 /// Reads all files through a mount, not from the kernel's page cache, and compares them.
@@ -56,9 +56,9 @@ fn read_until_cached(mounted: &Mounted, files: &[Named], blocks: u64) {
 #[test]
 fn a_full_cache_makes_room() {
     let Some(_turn) = turn() else { return };
-    let Some((place, files)) = place() else { return };
+    let Some((source, files)) = source() else { return };
     // The cache is smaller than the files, and larger than the memory.
-    let mounted = Mounted::start(&place, "--memory 4M --cache-dir cache --cache-size 16M");
+    let mounted = Mounted::start(&source, "--memory 4M --cache-dir cache --cache-size 16M");
     // 16 MiB are 128 blocks of files.
     read_until_cached(&mounted, &files, 100);
     read_all(&mounted, &files);
@@ -72,10 +72,10 @@ fn a_full_cache_makes_room() {
 #[test]
 fn a_cache_on_a_full_disk_fails_no_read() {
     let Some(_turn) = turn() else { return };
-    let Some((place, files)) = place() else { return };
-    fs::create_dir(place.session.path("cache")).unwrap();
-    let Some(_disk) = SmallDisk::mount(place.session.path("cache"), "4m") else { return };
-    let mounted = Mounted::start(&place, "--memory 4M --cache-dir cache");
+    let Some((source, files)) = source() else { return };
+    fs::create_dir(source.session.path("cache")).unwrap();
+    let Some(_disk) = SmallDisk::mount(source.session.path("cache"), "4m") else { return };
+    let mounted = Mounted::start(&source, "--memory 4M --cache-dir cache");
     read_all(&mounted, &files);
     eventually("the disk is not full", || mounted.status()["cache"]["fault"].is_string());
     read_all(&mounted, &files);
@@ -109,14 +109,14 @@ fn damage(cache: &Path) -> usize {
 #[test]
 fn damaged_blocks_are_fetched_again_from_the_server() {
     let Some(_turn) = turn() else { return };
-    let Some((place, files)) = place() else { return };
+    let Some((source, files)) = source() else { return };
     let options = "--memory 4M --cache-dir cache";
-    let mounted = Mounted::start(&place, options);
+    let mounted = Mounted::start(&source, options);
     read_until_cached(&mounted, &files, 100);
     mounted.end();
-    let blocks = damage(&place.session.path("cache"));
+    let blocks = damage(&source.session.path("cache"));
     assert!(blocks >= 100, "{blocks}");
-    let mounted = Mounted::start(&place, options);
+    let mounted = Mounted::start(&source, options);
     read_all(&mounted, &files);
     let status = mounted.status();
     assert_eq!(status["disk_hits"], 0, "{status}");
@@ -126,16 +126,16 @@ fn damaged_blocks_are_fetched_again_from_the_server() {
 #[test]
 fn a_cache_survives_a_kill_of_its_mount() {
     let Some(_turn) = turn() else { return };
-    let Some((place, files)) = place() else { return };
+    let Some((source, files)) = source() else { return };
     let options = "--memory 4M --cache-dir cache";
     for round in 0..form(3, 20) {
-        let mounted = Mounted::start(&place, options);
+        let mounted = Mounted::start(&source, options);
         let mut part = vec![0; (round + 1) * MIB];
         File::open(mounted.path("a")).unwrap().read_exact(&mut part).unwrap();
         assert!(part == files[0].1[..part.len()], "round {round}");
         mounted.kill();
     }
-    let mounted = Mounted::start(&place, options);
+    let mounted = Mounted::start(&source, options);
     read_all(&mounted, &files);
     mounted.end();
 }

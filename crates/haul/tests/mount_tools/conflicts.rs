@@ -5,14 +5,14 @@ use std::io::Write as _;
 
 use crate::lab::{eventually, turn};
 use crate::mounted::Mounted;
-use crate::place::{Kind, Place};
+use crate::source::{Kind, Source};
 
 /// With both, haul compares, just before the commit, the file on the server with the version that it is to replace.
 const KINDS: [Kind; 2] = [Kind::Dav, Kind::OpenSsh];
 
 /// The name of the conflict copy of `notes.txt` on the server, if there is one.
-fn copy(place: &Place) -> Option<String> {
-    let names = place.names("");
+fn copy(source: &Source) -> Option<String> {
+    let names = source.names("");
     let is_copy = |name: &&String| name.starts_with("notes (conflict ") && name.ends_with(".txt");
     let copies: Vec<_> = names.iter().filter(is_copy).collect();
     assert!(copies.len() <= 1, "{names:?}");
@@ -22,16 +22,16 @@ fn copy(place: &Place) -> Option<String> {
 /// Writes `notes.txt` on both sides; `file` is that of the mount. Asserts that the server's version stays, and that the
 /// mount's becomes a copy beside it. Returns the name of the copy.
 #[track_caller]
-fn conflict(place: &Place, mounted: &Mounted, mut file: File) -> String {
+fn conflict(source: &Source, mounted: &Mounted, mut file: File) -> String {
     file.write_all(b"from here").unwrap();
-    place.write("notes.txt", "from there");
+    source.write("notes.txt", "from there");
     drop(file);
-    eventually("there is no conflict copy", || copy(place).is_some());
+    eventually("there is no conflict copy", || copy(source).is_some());
     mounted.uploaded();
-    let copy = copy(place).unwrap();
-    let far = |name: &str| fs::read_to_string(place.far(name)).unwrap();
-    assert_eq!(far("notes.txt"), "from there", "{}", place.located());
-    assert_eq!(far(&copy), "from here", "{}", place.located());
+    let copy = copy(source).unwrap();
+    let far = |name: &str| fs::read_to_string(source.far(name)).unwrap();
+    assert_eq!(far("notes.txt"), "from there", "{}", source.arguments());
+    assert_eq!(far(&copy), "from here", "{}", source.arguments());
     copy
 }
 
@@ -39,16 +39,16 @@ fn conflict(place: &Place, mounted: &Mounted, mut file: File) -> String {
 fn a_file_that_has_changed_on_the_server_is_not_overwritten() {
     let Some(_turn) = turn() else { return };
     for kind in KINDS {
-        let Some(place) = Place::start(kind) else { continue };
-        place.write("notes.txt", "old");
-        let mounted = Mounted::start(&place, "--read-write");
+        let Some(source) = Source::start(kind) else { continue };
+        source.write("notes.txt", "old");
+        let mounted = Mounted::start(&source, "--read-write");
         let file = File::options().write(true).open(mounted.path("notes.txt")).unwrap();
-        let copy = conflict(&place, &mounted, file);
+        let copy = conflict(&source, &mounted, file);
         // The mount shows both files, and the log names the copy.
         assert_eq!(fs::read_to_string(mounted.path(&copy)).unwrap(), "from here", "{kind:?}");
         assert!(mounted.log().contains(&copy), "{kind:?}: {}", mounted.log());
         mounted.end();
-        assert_eq!(place.names("").len(), 2, "{kind:?}: {:?}", place.names(""));
+        assert_eq!(source.names("").len(), 2, "{kind:?}: {:?}", source.names(""));
     }
 }
 
@@ -56,10 +56,10 @@ fn a_file_that_has_changed_on_the_server_is_not_overwritten() {
 fn a_file_that_was_created_on_both_sides_is_stored_twice() {
     let Some(_turn) = turn() else { return };
     for kind in KINDS {
-        let Some(place) = Place::start(kind) else { continue };
-        let mounted = Mounted::start(&place, "--read-write");
+        let Some(source) = Source::start(kind) else { continue };
+        let mounted = Mounted::start(&source, "--read-write");
         let file = File::create(mounted.path("notes.txt")).unwrap();
-        conflict(&place, &mounted, file);
+        conflict(&source, &mounted, file);
         mounted.end();
     }
 }
@@ -68,9 +68,9 @@ fn a_file_that_was_created_on_both_sides_is_stored_twice() {
 fn changes_through_the_mount_alone_are_no_conflict() {
     let Some(_turn) = turn() else { return };
     for kind in KINDS {
-        let Some(place) = Place::start(kind) else { continue };
-        place.write("notes.txt", "old");
-        let mounted = Mounted::start(&place, "--read-write");
+        let Some(source) = Source::start(kind) else { continue };
+        source.write("notes.txt", "old");
+        let mounted = Mounted::start(&source, "--read-write");
         for number in 0..20 {
             // Most are written while an earlier version is being uploaded, every fifth one after that.
             if number % 5 == 0 {
@@ -79,8 +79,8 @@ fn changes_through_the_mount_alone_are_no_conflict() {
             fs::write(mounted.path("notes.txt"), format!("version {number}")).unwrap();
         }
         mounted.uploaded();
-        assert_eq!(fs::read_to_string(place.far("notes.txt")).unwrap(), "version 19", "{kind:?}");
+        assert_eq!(fs::read_to_string(source.far("notes.txt")).unwrap(), "version 19", "{kind:?}");
         mounted.end();
-        assert_eq!(place.names(""), ["notes.txt"], "{kind:?}");
+        assert_eq!(source.names(""), ["notes.txt"], "{kind:?}");
     }
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::content::{Chance, content};
 use crate::lab::{PATIENCE, SmallDisk, form, seed, turn};
 use crate::mounted::Mounted;
-use crate::place::{Kind, Place};
+use crate::source::{Kind, Source};
 
 /// Longest file that is written.
 const LONGEST: u64 = 400_000;
@@ -93,13 +93,13 @@ fn check(directory: &Path, expected: &Expected) -> usize {
 #[test]
 fn a_killed_mount_loses_nothing_that_was_closed() {
     let Some(_turn) = turn() else { return };
-    let Some(place) = Place::start(Kind::OpenSsh) else { return };
+    let Some(source) = Source::start(Kind::OpenSsh) else { return };
     let mut chance = Chance(seed());
     let expected = Mutex::new(Expected::new());
     let rounds = form(3, 50);
     let mut waiting = 0;
     for _ in 0..rounds {
-        let mounted = Mounted::start(&place, "--read-write");
+        let mounted = Mounted::start(&source, "--read-write");
         let top = mounted.path("");
         let time = Duration::from_millis(50 + chance.below(400));
         thread::scope(|scope| {
@@ -116,14 +116,14 @@ fn a_killed_mount_loses_nothing_that_was_closed() {
             assert!(!writer.is_finished(), "{:?}", writer.join());
             mounted.kill();
         });
-        let pending = place.session.haul("mount --pending --json").status(0).out();
+        let pending = source.session.haul("mount --pending --json").status(0).out();
         waiting += pending.lines().count();
     }
     let expected = expected.into_inner().unwrap();
-    let mounted = Mounted::start(&place, "--read-write");
+    let mounted = Mounted::start(&source, "--read-write");
     check(&mounted.path(""), &expected);
     mounted.uploaded();
-    let copies = check(&place.far(""), &expected);
+    let copies = check(&source.far(""), &expected);
     mounted.end();
     let closed = expected.len();
     eprintln!("{rounds} kills, {closed} files, {waiting} pending uploads, {copies} copies");
@@ -133,11 +133,11 @@ fn a_killed_mount_loses_nothing_that_was_closed() {
 #[test]
 fn a_full_spool_fails_writes_and_loses_nothing() {
     let Some(_turn) = turn() else { return };
-    let Some(place) = Place::start(Kind::OpenSsh) else { return };
-    fs::create_dir(place.session.path("spool")).unwrap();
-    let Some(_disk) = SmallDisk::mount(place.session.path("spool"), "4m") else { return };
+    let Some(source) = Source::start(Kind::OpenSsh) else { return };
+    fs::create_dir(source.session.path("spool")).unwrap();
+    let Some(_disk) = SmallDisk::mount(source.session.path("spool"), "4m") else { return };
     let whole = content(1, 1 << 20);
-    let mounted = Mounted::start(&place, "--read-write --spool-dir spool");
+    let mounted = Mounted::start(&source, "--read-write --spool-dir spool");
     fs::write(mounted.path("before"), &whole).unwrap();
     let refused = write(&mounted.path("long"), &content(2, 16 << 20)).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::StorageFull);
@@ -145,7 +145,7 @@ fn a_full_spool_fails_writes_and_loses_nothing() {
     fs::remove_file(mounted.path("long")).unwrap();
     fs::write(mounted.path("after"), &whole).unwrap();
     mounted.end();
-    assert_eq!(place.names(""), ["after", "before"]);
-    assert!(fs::read(place.far("before")).unwrap() == whole);
-    assert!(fs::read(place.far("after")).unwrap() == whole);
+    assert_eq!(source.names(""), ["after", "before"]);
+    assert!(fs::read(source.far("before")).unwrap() == whole);
+    assert!(fs::read(source.far("after")).unwrap() == whole);
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::lab::{form, run, seed, tool, turn};
 use crate::mounted::Mounted;
-use crate::place::{Kind, Place};
+use crate::source::{Kind, Source};
 
 /// Where the programs run.
 const KINDS: &[Kind] = &[Kind::Local, Kind::OpenSsh];
@@ -19,15 +19,15 @@ fn fsx_reads_what_it_has_written() {
     let Some(fsx) = tool("fsx") else { return };
     let seed = seed().to_string();
     for kind in KINDS {
-        let Some(place) = Place::start(*kind) else { continue };
-        let mounted = Mounted::start(&place, "--read-write");
+        let Some(source) = Source::start(*kind) else { continue };
+        let mounted = Mounted::start(&source, "--read-write");
         let file = mounted.path("file");
-        let directory = place.session.path("");
+        let directory = source.session.path("");
         let arguments =
             ["-f", FSX, "-N", form("700", "10000"), "-S", &seed, "-P", ".", file.to_str().unwrap()];
         run(&fsx, &arguments, &directory);
         mounted.uploaded();
-        assert!(fs::read(&file).unwrap() == fs::read(place.far("file")).unwrap(), "{kind:?}");
+        assert!(fs::read(&file).unwrap() == fs::read(source.far("file")).unwrap(), "{kind:?}");
         mounted.end();
     }
 }
@@ -59,14 +59,14 @@ fn files_written_by_fio_verify_on_the_mount_and_on_the_server() {
     let Some(_turn) = turn() else { return };
     let Some(program) = tool("fio") else { return };
     for kind in KINDS {
-        let Some(place) = Place::start(*kind) else { continue };
-        let mounted = Mounted::start(&place, "--read-write");
+        let Some(source) = Source::start(*kind) else { continue };
+        let mounted = Mounted::start(&source, "--read-write");
         // fio reads everything back after writing all of it.
         fio(&program, &mounted.path(""), &["--end_fsync=1"]);
         mounted.end();
-        fio(&program, &place.far(""), &["--verify_only"]);
+        fio(&program, &source.far(""), &["--verify_only"]);
         // A new mount reads from the server.
-        let mounted = Mounted::start(&place, "--read-write --memory 8M");
+        let mounted = Mounted::start(&source, "--read-write --memory 8M");
         fio(&program, &mounted.path(""), &["--verify_only"]);
         mounted.end();
     }
@@ -88,13 +88,13 @@ fn stress_ng_finds_no_fault() {
     let Some(_turn) = turn() else { return };
     let Some(program) = tool("stress-ng") else { return };
     for kind in form(&KINDS[..1], KINDS) {
-        let Some(place) = Place::start(*kind) else { continue };
+        let Some(source) = Source::start(*kind) else { continue };
         // With --allow-other, the kernel checks permission bits.
-        let mounted = Mounted::start(&place, "--read-write --allow-other");
+        let mounted = Mounted::start(&source, "--read-write --allow-other");
         let directory = mounted.path("");
         let mut arguments = vec!["--verify", "--temp-path", directory.to_str().unwrap()];
         arguments.extend(form(STRESSORS, CLASS).split_whitespace());
-        run(&program, &arguments, &place.session.path(""));
+        run(&program, &arguments, &source.session.path(""));
         mounted.end();
     }
 }

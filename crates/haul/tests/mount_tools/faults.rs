@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::content::content;
 use crate::lab::{eventually, form, turn, turn_alone};
 use crate::mounted::Mounted;
-use crate::place::{Kind, Place};
+use crate::source::{Kind, Source};
 
 const MIB: usize = 1 << 20;
 
@@ -22,11 +22,15 @@ const OUTAGE: Duration = Duration::from_millis(1200);
 const BOTH: &[Kind] = &[Kind::OpenSsh, Kind::Dav];
 
 /// Servers behind a proxy that passes this many bytes per second in `direction`, so that a transfer takes a while.
-fn places(kinds: &[Kind], direction: Direction, rate: u64) -> impl Iterator<Item = (Kind, Place)> {
+fn sources(
+    kinds: &[Kind],
+    direction: Direction,
+    rate: u64,
+) -> impl Iterator<Item = (Kind, Source)> {
     kinds.iter().filter_map(move |kind| {
-        let place = Place::behind_proxy(*kind)?;
-        place.proxy().set(Connections::All, direction, Fault::SharedRate(rate));
-        Some((*kind, place))
+        let source = Source::behind_proxy(*kind)?;
+        source.proxy().set(Connections::All, direction, Fault::SharedRate(rate));
+        Some((*kind, source))
     })
 }
 
@@ -54,14 +58,14 @@ fn read_disturbed(file: &mut File, length: usize, disturb: impl Fn(usize)) -> Ve
 #[test]
 fn a_read_goes_on_after_its_connections_were_cut() {
     let Some(_turn) = turn() else { return };
-    for (kind, place) in places(BOTH, Direction::ToClient, 24 << 20) {
+    for (kind, source) in sources(BOTH, Direction::ToClient, 24 << 20) {
         let whole = content(1, form(12, 256) * MIB);
-        place.write("file", &whole);
-        let mounted = Mounted::start(&place, "");
+        source.write("file", &whole);
+        let mounted = Mounted::start(&source, "");
         let mut file = File::open(mounted.path("file")).unwrap();
         let read = read_disturbed(&mut file, whole.len(), |number| {
             if number % 2 == 0 {
-                place.proxy().cut_all();
+                source.proxy().cut_all();
             }
         });
         assert!(read == whole, "{kind:?}");
@@ -73,12 +77,12 @@ fn a_read_goes_on_after_its_connections_were_cut() {
 fn a_read_goes_on_when_the_network_is_back() {
     let Some(_turn) = turn() else { return };
     let kinds = form(&BOTH[..1], BOTH);
-    for (kind, place) in places(kinds, Direction::ToClient, 24 << 20) {
+    for (kind, source) in sources(kinds, Direction::ToClient, 24 << 20) {
         let whole = content(2, form(10, 128) * MIB);
-        place.write("file", &whole);
-        let mounted = Mounted::start(&place, "");
+        source.write("file", &whole);
+        let mounted = Mounted::start(&source, "");
         let mut file = File::open(mounted.path("file")).unwrap();
-        let proxy = place.proxy();
+        let proxy = source.proxy();
         thread::scope(|scope| {
             let read = read_disturbed(&mut file, whole.len(), |number| {
                 // Reading continues during the outage.
@@ -96,17 +100,17 @@ fn a_read_goes_on_when_the_network_is_back() {
 fn a_silent_server_stops_no_program_for_longer_than_the_timeout() {
     let Some(_turn) = turn_alone() else { return };
     let kinds = form(&BOTH[..1], BOTH);
-    for (kind, place) in places(kinds, Direction::ToClient, 100 << 20) {
+    for (kind, source) in sources(kinds, Direction::ToClient, 100 << 20) {
         let whole = content(3, 4 * MIB);
-        place.write("one", &whole);
-        place.write("two", &whole);
-        let proxy = place.proxy();
+        source.write("one", &whole);
+        source.write("two", &whole);
+        let proxy = source.proxy();
         let silence = || {
             let hole = Fault::Blackhole { from: 0 };
             Direction::BOTH.map(|way| proxy.set(Connections::All, way, hole))
         };
         // A program that waits can be interrupted, long before the timeout.
-        let mounted = Mounted::start(&place, "--timeout 600");
+        let mounted = Mounted::start(&source, "--timeout 600");
         assert!(fs::read(mounted.path("one")).unwrap() == whole);
         let rules = silence();
         let mut cat = Command::new("cat");
@@ -120,7 +124,7 @@ fn a_silent_server_stops_no_program_for_longer_than_the_timeout() {
         rules.iter().for_each(|rule| _ = proxy.lift(*rule));
         mounted.end();
         // A program that is not interrupted gets an error.
-        let mounted = Mounted::start(&place, "--timeout 2");
+        let mounted = Mounted::start(&source, "--timeout 2");
         assert!(fs::read(mounted.path("one")).unwrap() == whole);
         let rules = silence();
         let start = Instant::now();
@@ -137,26 +141,26 @@ fn a_silent_server_stops_no_program_for_longer_than_the_timeout() {
 #[test]
 fn an_upload_goes_on_after_its_connections_were_cut() {
     let Some(_turn) = turn() else { return };
-    for (kind, place) in places(BOTH, Direction::ToServer, 12 << 20) {
+    for (kind, source) in sources(BOTH, Direction::ToServer, 12 << 20) {
         let whole = content(4, form(8, 256) * MIB);
-        let mounted = Mounted::start(&place, "--read-write");
+        let mounted = Mounted::start(&source, "--read-write");
         fs::write(mounted.path("file"), &whole).unwrap();
         for number in 0..form(30, 200) {
             fs::write(mounted.path(&format!("small {number}")), content(number, 5000)).unwrap();
         }
         for _ in 0..form(3, 30) {
             thread::sleep(Duration::from_millis(300));
-            place.proxy().cut_all();
+            source.proxy().cut_all();
         }
         mounted.uploaded();
-        assert!(fs::read(place.far("file")).unwrap() == whole, "{kind:?}");
+        assert!(fs::read(source.far("file")).unwrap() == whole, "{kind:?}");
         for number in 0..form(30, 200) {
-            let found = fs::read(place.far(&format!("small {number}"))).unwrap();
+            let found = fs::read(source.far(&format!("small {number}"))).unwrap();
             assert!(found == content(number, 5000), "{kind:?}: {number}");
         }
         mounted.end();
         // Neither part files nor conflict copies.
-        assert_eq!(place.names("").len(), 1 + form(30, 200), "{:?}", place.names(""));
+        assert_eq!(source.names("").len(), 1 + form(30, 200), "{:?}", source.names(""));
     }
 }
 
@@ -164,17 +168,17 @@ fn an_upload_goes_on_after_its_connections_were_cut() {
 fn an_upload_goes_on_when_the_network_is_back() {
     let Some(_turn) = turn() else { return };
     let kinds = form(&BOTH[..1], BOTH);
-    for (kind, place) in places(kinds, Direction::ToServer, 12 << 20) {
+    for (kind, source) in sources(kinds, Direction::ToServer, 12 << 20) {
         let whole = content(5, form(6, 128) * MIB);
-        let mounted = Mounted::start(&place, "--read-write");
+        let mounted = Mounted::start(&source, "--read-write");
         fs::write(mounted.path("file"), &whole).unwrap();
         thread::sleep(Duration::from_millis(200));
-        interrupt(place.proxy(), OUTAGE);
+        interrupt(source.proxy(), OUTAGE);
         // A file can be read whether or not it has left the spool.
         assert!(fs::read(mounted.path("file")).unwrap() == whole, "{kind:?}");
         mounted.uploaded();
-        assert!(fs::read(place.far("file")).unwrap() == whole, "{kind:?}");
+        assert!(fs::read(source.far("file")).unwrap() == whole, "{kind:?}");
         mounted.end();
-        assert_eq!(place.names(""), ["file"]);
+        assert_eq!(source.names(""), ["file"]);
     }
 }

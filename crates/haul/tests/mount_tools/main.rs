@@ -12,10 +12,10 @@
 mod content;
 mod lab;
 mod mounted;
-mod place;
 #[path = "../it/session.rs"]
 #[expect(dead_code, reason = "the tests of the program use the rest")]
 mod session;
+mod source;
 #[path = "../../../haul-sftp/tests/support/sshd.rs"]
 #[expect(dead_code, reason = "the tests of SSH use the rest")]
 mod sshd;

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use crate::content::{Chance, content};
 use crate::lab::{form, seed, turn};
 use crate::mounted::Mounted;
-use crate::place::{Kind, Place};
+use crate::source::{Kind, Source};
 
 /// Mounts of a run: each takes over the spool of the one before.
 const MOUNTS: usize = 3;
@@ -177,18 +177,18 @@ fn same(one: &Path, other: &Path, kind: Kind) {
 }
 
 #[test]
-fn random_operations_have_the_effect_that_they_have_on_a_disk() {
+fn random_operations_have_the_same_effect_as_on_a_disk() {
     let Some(_turn) = turn() else { return };
     let seed = seed();
     let short = [(Kind::Local, 100), (Kind::OpenSsh, 50), (Kind::Dav, 50)];
     let long = [(Kind::Local, 10_000), (Kind::OpenSsh, 3000), (Kind::Dav, 3000)];
     for (kind, steps) in form(short, long) {
-        let Some(place) = Place::start(kind) else { continue };
+        let Some(source) = Source::start(kind) else { continue };
         let mut chance = Chance(seed);
-        let model = place.session.path("model");
+        let model = source.session.path("model");
         fs::create_dir(&model).unwrap();
         for part in 0..MOUNTS {
-            let mounted = Mounted::start(&place, "--read-write");
+            let mounted = Mounted::start(&source, "--read-write");
             let top = mounted.path("");
             // Files in the spool of the previous mount are shown at once, and uploaded.
             same(&model, &top, kind);
@@ -217,6 +217,6 @@ fn random_operations_have_the_effect_that_they_have_on_a_disk() {
                 mounted.end();
             }
         }
-        same(&model, &place.far(""), kind);
+        same(&model, &source.far(""), kind);
     }
 }

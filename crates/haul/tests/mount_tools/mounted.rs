@@ -9,11 +9,11 @@ use std::thread::panicking;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::lab::eventually;
-use crate::place::Place;
+use crate::source::Source;
 
 /// A mount at `mnt`, killed and unmounted when it is dropped.
 pub(crate) struct Mounted<'a> {
-    place: &'a Place,
+    source: &'a Source,
     child: Child,
     /// Kept open, so that the mount can write to it.
     _stdout: BufReader<ChildStdout>,
@@ -21,39 +21,39 @@ pub(crate) struct Mounted<'a> {
 
 impl<'a> Mounted<'a> {
     /// Mounts with further options.
-    pub(crate) fn start(place: &'a Place, options: &str) -> Self {
-        let line = format!("mount {options} {} mnt", place.located());
-        let log = place.session.path("mount.log");
+    pub(crate) fn start(source: &'a Source, options: &str) -> Self {
+        let line = format!("mount {options} {} mnt", source.arguments());
+        let log = source.session.path("mount.log");
         let log = File::options().create(true).append(true).open(log).unwrap();
-        let mut command = place.session.command(&line);
+        let mut command = source.session.command(&line);
         let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut printed = String::new();
         stdout.read_line(&mut printed).unwrap();
-        let mounted = Self { place, child, _stdout: stdout };
+        let mounted = Self { source, child, _stdout: stdout };
         assert!(printed.starts_with("mounted "), "$ haul {line}\n{printed}");
         mounted
     }
 
     /// A path in the mount.
     pub(crate) fn path(&self, path: &str) -> PathBuf {
-        self.place.session.path("mnt").join(path)
+        self.source.session.path("mnt").join(path)
     }
 
     /// The errors and warnings that all mounts of this session have printed so far.
     pub(crate) fn log(&self) -> String {
-        self.place.session.read("mount.log")
+        self.source.session.read("mount.log")
     }
 
     /// Its status, as `--status --json` prints it.
     pub(crate) fn status(&self) -> serde_json::Value {
-        self.place.session.haul("mount --status mnt --json").status(0).objects().remove(0)
+        self.source.session.haul("mount --status mnt --json").status(0).objects().remove(0)
     }
 
     /// Waits until everything that was closed is uploaded.
     #[track_caller]
     pub(crate) fn uploaded(&self) {
-        let session = &self.place.session;
+        let session = &self.source.session;
         eventually("uploads are still pending", || {
             session.haul("mount --pending --json").status(0).out().is_empty()
         });
@@ -96,7 +96,7 @@ impl Drop for Mounted<'_> {
         drop(self.child.kill());
         drop(self.child.wait());
         let mut unmount = Command::new("umount");
-        let unmount = unmount.arg("-l").arg(self.place.session.path("mnt"));
+        let unmount = unmount.arg("-l").arg(self.source.session.path("mnt"));
         drop(unmount.stderr(Stdio::null()).status());
     }
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::expected::Expected;
 use crate::lab::{outcome, tool, turn};
 use crate::mounted::Mounted;
-use crate::place::{Kind, Place};
+use crate::source::{Kind, Source};
 
 const SETTINGS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mount_tools/pjdfstest.toml");
 const EXPECTED: Expected = Expected(include_str!("pjdfstest.expected"));
@@ -21,10 +21,10 @@ const LEAST: usize = 300;
 fn only_explained_tests_of_pjdfstest_fail() {
     let Some(_turn) = turn() else { return };
     let Some(program) = tool("pjdfstest") else { return };
-    let Some(place) = Place::start(Kind::Local) else { return };
+    let Some(source) = Source::start(Kind::Local) else { return };
     // Other users must be able to reach the mount point.
-    fs::set_permissions(place.session.path(""), fs::Permissions::from_mode(0o755)).unwrap();
-    let mounted = Mounted::start(&place, "--read-write --allow-other");
+    fs::set_permissions(source.session.path(""), fs::Permissions::from_mode(0o755)).unwrap();
+    let mounted = Mounted::start(&source, "--read-write --allow-other");
     let point = mounted.path("");
     let arguments = ["-c", SETTINGS, "-p", point.to_str().unwrap()];
     let (_, text) = outcome(&program, &arguments, Path::new("/"));

@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::expected::Expected;
 use crate::lab::{form, outcome, tool, turn};
 use crate::mounted::Mounted;
-use crate::place::{Kind, Place};
+use crate::source::{Kind, Source};
 
 const EXPECTED: Expected = Expected(include_str!("posixtest.expected"));
 
@@ -22,8 +22,8 @@ fn only_explained_tests_of_posixtest_fail() {
     let Some(_turn) = turn() else { return };
     let Some(program) = tool("posixtest") else { return };
     for kind in form(&KINDS[..1], KINDS) {
-        let Some(place) = Place::start(*kind) else { continue };
-        let mounted = Mounted::start(&place, "--read-write");
+        let Some(source) = Source::start(*kind) else { continue };
+        let mounted = Mounted::start(&source, "--read-write");
         let directory = format!("HAUL_POSIXTEST={}", mounted.path("").display());
         let program = program.to_str().unwrap();
         let arguments = [directory.as_str(), program, "-test.v", "-test.timeout=10m"];

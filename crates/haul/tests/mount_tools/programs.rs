@@ -4,8 +4,8 @@ use std::fs;
 
 use crate::lab::{form, has_tools, shell, turn, turn_alone};
 use crate::mounted::Mounted;
-use crate::place::{Kind, Place};
 use crate::reading::tree;
+use crate::source::{Kind, Source};
 
 /// Where the programs run: SFTP preserves less about a file than a local disk does.
 const KINDS: &[Kind] = &[Kind::OpenSsh, Kind::Local];
@@ -23,10 +23,10 @@ fn works(tools: &[&str], before: &str, mounted: &str, after: &str) {
         return;
     }
     for kind in kinds() {
-        let Some(place) = Place::start(*kind) else { continue };
-        let directory = place.session.path("");
+        let Some(source) = Source::start(*kind) else { continue };
+        let directory = source.session.path("");
         shell(before, &directory);
-        let mount = Mounted::start(&place, "--read-write");
+        let mount = Mounted::start(&source, "--read-write");
         shell(mounted, &directory);
         mount.end();
         shell(after, &directory);
@@ -94,10 +94,10 @@ fn rsync_tar_and_zip_store_a_tree_on_a_mount() {
     // Times of directories change with the uploads into them.
     let same = |directory: &str| format!("test -z \"$(rsync -anciO --delete tree/ {directory})\"");
     for kind in kinds() {
-        let Some(place) = Place::start(*kind) else { continue };
-        tree(&place, "tree");
-        let directory = place.session.path("");
-        let mounted = Mounted::start(&place, "--read-write");
+        let Some(source) = Source::start(*kind) else { continue };
+        tree(&source, "tree");
+        let directory = source.session.path("");
+        let mounted = Mounted::start(&source, "--read-write");
         shell("rsync -a tree/ mnt/rsync; rsync -a --inplace tree/ mnt/rsync", &directory);
         shell(&same("mnt/rsync/"), &directory);
         shell("mkdir mnt/tar; tar -cf - -C tree . | tar -xpf - -C mnt/tar", &directory);
@@ -122,8 +122,8 @@ fn calls_of_a_program_do_not_fail_when_its_timer_sends_signals() {
         return;
     }
     for kind in kinds() {
-        let Some(place) = Place::start(*kind) else { continue };
-        let mounted = Mounted::start(&place, "--read-write");
+        let Some(source) = Source::start(*kind) else { continue };
+        let mounted = Mounted::start(&source, "--read-write");
         // Python does not retry these calls.
         let script = "import os, signal\n\
                       signal.signal(signal.SIGALRM, lambda *_: None)\n\
@@ -133,8 +133,8 @@ fn calls_of_a_program_do_not_fail_when_its_timer_sends_signals() {
                           os.rename('mnt/one', 'mnt/two')\n    \
                           os.rmdir('mnt/two')\n\
                       signal.setitimer(signal.ITIMER_REAL, 0)\n";
-        place.session.write("timer.py", script);
-        shell("python3 timer.py", &place.session.path(""));
+        source.session.write("timer.py", script);
+        shell("python3 timer.py", &source.session.path(""));
         mounted.end();
     }
 }
@@ -147,20 +147,20 @@ fn a_mapping_of_a_file_opened_for_appending_is_written_in_place() {
     if !has_tools(&["python3"]) {
         return;
     }
-    let Some(place) = Place::start(Kind::Local) else { return };
+    let Some(source) = Source::start(Kind::Local) else { return };
     let mut whole = vec![b'.'; 10_000];
-    place.write("file", &whole);
-    let mounted = Mounted::start(&place, "--read-write");
+    source.write("file", &whole);
+    let mounted = Mounted::start(&source, "--read-write");
     let script = "import mmap, os\n\
                   file = os.open('mnt/file', os.O_RDWR | os.O_APPEND)\n\
                   pages = mmap.mmap(file, 8192)\n\
                   pages[5000:5003] = b'NEW'\n\
                   pages.flush()\n\
                   os.write(file, b'end')\n";
-    place.session.write("map.py", script);
-    shell("python3 map.py", &place.session.path(""));
+    source.session.write("map.py", script);
+    shell("python3 map.py", &source.session.path(""));
     whole[5000..5003].copy_from_slice(b"NEW");
     whole.extend_from_slice(b"end");
     mounted.end();
-    assert_eq!(fs::read(place.far("file")).unwrap(), whole);
+    assert_eq!(fs::read(source.far("file")).unwrap(), whole);
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::content::content;
 use crate::lab::{Ending, eventually, form, has_tools, shell, turn};
 use crate::mounted::Mounted;
-use crate::place::{Kind, Place};
+use crate::source::{Kind, Source};
 
 const MIB: usize = 1 << 20;
 
@@ -25,10 +25,10 @@ fn kinds() -> &'static [Kind] {
 fn a_player_reads_head_tail_and_then_all() {
     let Some(_turn) = turn() else { return };
     for kind in KINDS {
-        let Some(place) = Place::start(*kind) else { continue };
+        let Some(source) = Source::start(*kind) else { continue };
         let whole = content(1, form(16, 512) * MIB + 77);
-        place.write("film.mp4", &whole);
-        let mounted = Mounted::start(&place, "");
+        source.write("film.mp4", &whole);
+        let mounted = Mounted::start(&source, "");
         let file = File::open(mounted.path("film.mp4")).unwrap();
         let read = |at: usize, length: usize| {
             let mut bytes = vec![0; length.min(whole.len() - at)];
@@ -59,21 +59,21 @@ fn one_file_of_an_archive_is_read_without_the_rest() {
         return;
     }
     for kind in kinds() {
-        let Some(place) = Place::start(*kind) else { continue };
+        let Some(source) = Source::start(*kind) else { continue };
         for number in 0..32 {
-            place.session.write(format!("members/{number}"), content(number, MIB));
+            source.session.write(format!("members/{number}"), content(number, MIB));
         }
-        shell("cd members; zip -q -0 ../far/a.zip *", &place.session.path(""));
-        let mounted = Mounted::start(&place, "");
-        shell("unzip -l mnt/a.zip >list; grep -q 31 list", &place.session.path(""));
+        shell("cd members; zip -q -0 ../far/a.zip *", &source.session.path(""));
+        let mounted = Mounted::start(&source, "");
+        shell("unzip -l mnt/a.zip >list; grep -q 31 list", &source.session.path(""));
         let fetched = || mounted.status()["fetched_bytes"].as_u64().unwrap();
         // The central directory of a zip file is at its end.
         let (listed, most) = (fetched(), 4 * MIB as u64);
         assert!(listed <= most, "{kind:?}: {listed} bytes were fetched for the list");
-        shell("unzip -p mnt/a.zip 20 | cmp - members/20", &place.session.path(""));
+        shell("unzip -p mnt/a.zip 20 | cmp - members/20", &source.session.path(""));
         let (one, most) = (fetched(), 16 * MIB as u64);
         assert!(one <= most, "{kind:?}: {one} bytes were fetched for one file");
-        shell("unzip -tqq mnt/a.zip", &place.session.path(""));
+        shell("unzip -tqq mnt/a.zip", &source.session.path(""));
         mounted.end();
     }
 }
@@ -88,10 +88,10 @@ fn a_repository_is_clean_and_can_be_cloned_from_a_mount() {
                   for n in $(seq 300); do echo content $n >src/deep/$n; done; ln -s deep src/link; \
                   git add .; git commit -qm one; git mv src/deep/1 src/one; git commit -qm two";
     for kind in kinds() {
-        let Some(place) = Place::start(*kind) else { continue };
-        let directory = place.session.path("");
+        let Some(source) = Source::start(*kind) else { continue };
+        let directory = source.session.path("");
         shell(script, &directory);
-        let mounted = Mounted::start(&place, "");
+        let mounted = Mounted::start(&source, "");
         let status = "git --no-optional-locks -C mnt/repository status --porcelain";
         assert_eq!(shell(status, &directory), "", "{kind:?}");
         shell("git -C mnt/repository fsck --strict --no-progress", &directory);
@@ -109,10 +109,10 @@ fn rsync_and_tar_copy_a_tree_from_a_mount() {
         return;
     }
     for kind in kinds() {
-        let Some(place) = Place::start(*kind) else { continue };
-        tree(&place, "far/tree");
-        let mounted = Mounted::start(&place, "");
-        let directory = place.session.path("");
+        let Some(source) = Source::start(*kind) else { continue };
+        tree(&source, "far/tree");
+        let mounted = Mounted::start(&source, "");
+        let directory = source.session.path("");
         shell("mkdir got; rsync -a mnt/tree/ got/rsync", &directory);
         shell("tar -cf tar -C mnt tree; tar -xpf tar -C got", &directory);
         for (one, other) in [("mnt", "rsync"), ("far", "rsync"), ("far", "tree")] {
@@ -124,31 +124,31 @@ fn rsync_and_tar_copy_a_tree_from_a_mount() {
 }
 
 /// Creates a tree with all kinds of entries that are copied. All times are whole seconds.
-pub(crate) fn tree(place: &Place, top: &str) {
+pub(crate) fn tree(source: &Source, top: &str) {
     for number in 0..40_usize {
         let name = format!("{top}/d{}/e{}/file {number}", number % 3, number % 5);
-        place.session.write(name, content(number as u64, number * number * 150));
+        source.session.write(name, content(number as u64, number * number * 150));
     }
     let script = format!(
         "cd {top}; : >empty; mkdir -p none/at/all; ln -s d1/e1 link; ln -s nowhere broken; \
          echo x >'näme with späces'; chmod 600 empty; chmod 755 d0/e0/*; chmod 711 none; \
          find . -depth -exec touch -h -d @1500000000 {{}} +"
     );
-    shell(&script, &place.session.path(""));
+    shell(&script, &source.session.path(""));
 }
 
 #[test]
 fn the_new_content_of_a_file_that_changes_on_the_server_is_soon_read() {
     let Some(_turn) = turn() else { return };
     for kind in KINDS {
-        let Some(place) = Place::start(*kind) else { continue };
+        let Some(source) = Source::start(*kind) else { continue };
         let version = |number: u8| vec![b'a' + number; 400_000 + 50_000 * usize::from(number)];
         let replace = |number: u8| {
-            place.write("new", version(number));
-            fs::rename(place.far("new"), place.far("file")).unwrap();
+            source.write("new", version(number));
+            fs::rename(source.far("new"), source.far("file")).unwrap();
         };
         replace(0);
-        let mounted = Mounted::start(&place, "--attribute-age 0");
+        let mounted = Mounted::start(&source, "--attribute-age 0");
         let (is_done, reads) = (AtomicBool::new(false), AtomicU64::new(0));
         thread::scope(|scope| {
             let ending = Ending(&is_done);

@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use crate::content::content;
 use crate::lab::{form, turn};
 use crate::mounted::Mounted;
-use crate::place::{Kind, Place};
+use crate::source::{Kind, Source};
 
 /// How long a process is stopped.
 fn pause() -> Duration {
@@ -47,12 +47,12 @@ fn read_stopped(path: &Path, whole: &[u8], send: impl Fn(Signal) + Sync) {
 fn a_read_goes_on_after_server_or_mount_were_stopped() {
     let Some(_turn) = turn() else { return };
     for kind in kinds() {
-        let Some(place) = Place::start(*kind) else { continue };
+        let Some(source) = Source::start(*kind) else { continue };
         let whole = content(1, 24 << 20);
-        place.write("one", &whole);
-        place.write("two", &whole);
-        let mounted = Mounted::start(&place, "--memory 8M");
-        read_stopped(&mounted.path("one"), &whole, |signal| place.signal_server(signal));
+        source.write("one", &whole);
+        source.write("two", &whole);
+        let mounted = Mounted::start(&source, "--memory 8M");
+        read_stopped(&mounted.path("one"), &whole, |signal| source.signal_server(signal));
         read_stopped(&mounted.path("two"), &whole, |signal| mounted.signal(signal));
         mounted.end();
     }
@@ -62,26 +62,26 @@ fn a_read_goes_on_after_server_or_mount_were_stopped() {
 fn an_upload_goes_on_after_server_or_mount_were_stopped() {
     let Some(_turn) = turn() else { return };
     for kind in kinds() {
-        let Some(place) = Place::behind_proxy(*kind) else { continue };
+        let Some(source) = Source::behind_proxy(*kind) else { continue };
         // Slow enough for the upload to be in progress when the process is stopped.
         let slow = Fault::SharedRate(8 << 20);
-        place.proxy().set(Connections::All, Direction::ToServer, slow);
-        let mounted = Mounted::start(&place, "--read-write");
+        source.proxy().set(Connections::All, Direction::ToServer, slow);
+        let mounted = Mounted::start(&source, "--read-write");
         for (number, name) in ["one", "two"].into_iter().enumerate() {
             let whole = content(number as u64, 4 << 20);
             fs::write(mounted.path(name), &whole).unwrap();
             thread::sleep(Duration::from_millis(200));
             let send = |signal| match number {
-                0 => place.signal_server(signal),
+                0 => source.signal_server(signal),
                 _ => mounted.signal(signal),
             };
             send(Signal::STOP);
             thread::sleep(pause());
             send(Signal::CONT);
             mounted.uploaded();
-            assert!(fs::read(place.far(name)).unwrap() == whole, "{kind:?}: {name}");
+            assert!(fs::read(source.far(name)).unwrap() == whole, "{kind:?}: {name}");
         }
         mounted.end();
-        assert_eq!(place.names(""), ["one", "two"]);
+        assert_eq!(source.names(""), ["one", "two"]);
     }
 }

@@ -42,7 +42,7 @@ struct Queued {
 
 /// Bytes in flight and held of a member.
 #[derive(Debug, Clone, Copy)]
-struct Given {
+struct Granted {
     member: usize,
     in_flight: u64,
     held: u64,
@@ -54,7 +54,7 @@ struct Model {
     most_held: u64,
     members: Vec<(u64, u64)>,
     waiting: Vec<Queued>,
-    given: Vec<Given>,
+    granted: Vec<Granted>,
     queued: usize,
     /// Grants to higher classes while each class had a request that fits its member's memory.
     passed: [u32; 3],
@@ -65,16 +65,20 @@ impl Model {
         let most_held = window * 2;
         let mut grants = Grants::new(window, most_held);
         let members = memories.iter().map(|memory| (grants.join(*memory), *memory)).collect();
-        let (waiting, given) = (Vec::new(), Vec::new());
-        Self { grants, window, most_held, members, waiting, given, queued: 0, passed: [0; 3] }
+        let (waiting, granted) = (Vec::new(), Vec::new());
+        Self { grants, window, most_held, members, waiting, granted, queued: 0, passed: [0; 3] }
     }
 
     fn in_flight(&self) -> u64 {
-        self.given.iter().map(|given| given.in_flight).sum()
+        self.granted.iter().map(|granted| granted.in_flight).sum()
     }
 
     fn held(&self, member: usize) -> u64 {
-        self.given.iter().filter(|given| given.member == member).map(|given| given.held).sum()
+        self.granted
+            .iter()
+            .filter(|granted| granted.member == member)
+            .map(|granted| granted.held)
+            .sum()
     }
 
     fn fits_window(&self, bytes: u64) -> bool {
@@ -119,7 +123,7 @@ impl Model {
                 assert!(self.passed[lower as usize] <= PASSED_OVER, "{lower:?} is starved");
             }
         }
-        self.given.push(Given { member, in_flight: bytes, held: bytes });
+        self.granted.push(Granted { member, in_flight: bytes, held: bytes });
     }
 
     fn drain(&mut self) {
@@ -140,12 +144,12 @@ impl Model {
     }
 
     fn release(&mut self, at: usize, in_flight: u64, held: u64) {
-        let given = &mut self.given[at];
-        given.in_flight -= in_flight;
-        given.held -= held;
-        let member = self.members[given.member].0;
+        let granted = &mut self.granted[at];
+        granted.in_flight -= in_flight;
+        granted.held -= held;
+        let member = self.members[granted.member].0;
         self.grants.release(member, in_flight, held);
-        self.given.retain(|given| given.held > 0 || given.in_flight > 0);
+        self.granted.retain(|granted| granted.held > 0 || granted.in_flight > 0);
         self.drain();
     }
 
@@ -172,19 +176,19 @@ impl Model {
                 assert!(self.grants.withdraw(member, queued.ticket));
                 assert!(!self.grants.withdraw(member, queued.ticket), "withdrawn twice");
             }
-            Step::Arrived(at, bytes) if !self.given.is_empty() => {
-                let at = at.index(self.given.len());
-                return self.release(at, (*bytes).min(self.given[at].in_flight), 0);
+            Step::Arrived(at, bytes) if !self.granted.is_empty() => {
+                let at = at.index(self.granted.len());
+                return self.release(at, (*bytes).min(self.granted[at].in_flight), 0);
             }
-            Step::Released(at) if !self.given.is_empty() => {
-                let at = at.index(self.given.len());
-                let Given { in_flight, held, .. } = self.given[at];
+            Step::Released(at) if !self.granted.is_empty() => {
+                let at = at.index(self.granted.len());
+                let Granted { in_flight, held, .. } = self.granted[at];
                 return self.release(at, in_flight, held);
             }
             Step::Overdraw(member, bytes) => {
                 let member = member.index(self.members.len());
                 self.grants.overdraw(self.members[member].0, *bytes);
-                self.given.push(Given { member, in_flight: *bytes, held: *bytes });
+                self.granted.push(Granted { member, in_flight: *bytes, held: *bytes });
             }
             Step::Window(window) => {
                 (self.window, self.most_held) = (*window, window * 2);
@@ -211,8 +215,8 @@ proptest! {
         for step in &steps {
             model.step(step);
         }
-        while !model.given.is_empty() {
-            let Given { in_flight, held, .. } = model.given[0];
+        while !model.granted.is_empty() {
+            let Granted { in_flight, held, .. } = model.granted[0];
             model.release(0, in_flight, held);
         }
         prop_assert!(model.waiting.is_empty(), "never granted: {:?}", model.waiting);

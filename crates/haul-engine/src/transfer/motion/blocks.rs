@@ -116,7 +116,7 @@ impl FileInMotion {
                 self.timers.insert((now.saturating_add(pause), Timer::Write(id, offset)));
             }
             Ok((error, _)) | Err(error) => {
-                block.write = Write::GivenUp;
+                block.write = Write::Abandoned;
                 // The file is not retried for a failed write; it restarts only if written bytes were lost.
                 let is_lost = error.retry() == Retry::FromStart;
                 let error = if is_lost { error } else { error.with_retry(Retry::Never) };
@@ -146,8 +146,8 @@ impl FileInMotion {
             let waiting = range.blocks_in_hand.iter_mut();
             waiting
                 .filter(|block| block.write == Write::Waits)
-                .for_each(|block| block.write = Write::GivenUp);
-            range.blocks_in_hand.retain(|block| block.write != Write::GivenUp || block.hashing);
+                .for_each(|block| block.write = Write::Abandoned);
+            range.blocks_in_hand.retain(|block| block.write != Write::Abandoned || block.hashing);
             match range.state {
                 State::Copying | State::Reading => {}
                 State::Ending => self.after_block(id, now),
@@ -177,7 +177,7 @@ impl FileInMotion {
             _ => return,
         };
         range.permit = Some(permit);
-        self.pay_then_go_on(id, bytes, now);
+        self.pay_then_continue(id, bytes, now);
     }
 
     /// Waits for room for range `id`, while the other ranges continue and release theirs.
@@ -189,7 +189,7 @@ impl FileInMotion {
     }
 
     /// Range `id` continues once the rate limit lets `bytes` of it pass.
-    pub(super) fn pay_then_go_on(&mut self, id: u64, bytes: u64, now: Duration) {
+    pub(super) fn pay_then_continue(&mut self, id: u64, bytes: u64, now: Duration) {
         match self.shared.flow.pay(bytes) {
             Some(pause) => _ = self.timers.insert((now.saturating_add(pause), Timer::Range(id))),
             None => self.on_range_time(id, now),

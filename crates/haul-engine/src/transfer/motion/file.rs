@@ -30,7 +30,7 @@ const LEAST_STEAL: u64 = 512 << 10;
 /// byte arrives after 4.5 RTTs, 3 MB after 14, while the lanes that were open delivered 1 MB per RTT.
 const LONG_READ_BEGINS: u32 = 12;
 
-/// The length of a range that begins without room, see [`FileInMotion::must_go_on`].
+/// The length of a range that begins without room, see [`FileInMotion::must_begin_without_room`].
 const LEAST_STEP: u64 = 512 << 10;
 
 /// Interval between checks whether a lane has become free that can take over a part of a read.
@@ -96,7 +96,7 @@ pub(super) enum Timer {
     /// The rate limit lets the next range begin.
     Begin,
     /// If the file still waits for room, it continues without.
-    GoOn,
+    BeginWithoutRoom,
     /// A lane may have become free.
     Look,
     /// A range continues.
@@ -302,13 +302,13 @@ impl FileInMotion {
                 FileRoom::Pays(wanted, permit) => self.begin(wanted, permit, now),
                 other => self.room = other,
             },
-            Timer::GoOn if self.must_go_on() => {
+            Timer::BeginWithoutRoom if self.must_begin_without_room() => {
                 self.withdraw_room();
                 let permit = self.shared.flow.overdraw(LEAST_STEP);
                 let (bytes, held, unpaid) = (LEAST_STEP, LEAST_STEP, LEAST_STEP);
                 self.begin(Wanted { bytes, held, unpaid, counted: None }, permit, now);
             }
-            Timer::GoOn => {}
+            Timer::BeginWithoutRoom => {}
             Timer::Look => {
                 (self.flags.looks, self.flags.is_due) = (false, true);
                 if self.looks_for_lanes() {
@@ -356,9 +356,9 @@ impl FileInMotion {
                 }
             }
         }
-        if self.must_go_on() {
+        if self.must_begin_without_room() {
             // By a timer, in case room is granted first.
-            self.timers.insert((now, Timer::GoOn));
+            self.timers.insert((now, Timer::BeginWithoutRoom));
         }
     }
 
@@ -496,7 +496,7 @@ impl FileInMotion {
         let mut range = self.range(assigned, State::PaysFirst);
         (range.permit, range.counted) = (Some(permit), wanted.counted);
         self.ranges.insert(assigned.id, range);
-        self.pay_then_go_on(assigned.id, unpaid, now);
+        self.pay_then_continue(assigned.id, unpaid, now);
     }
 
     fn range(&self, assigned: Assignment, state: State) -> MovingRange {
@@ -511,7 +511,7 @@ impl FileInMotion {
     /// Whether to begin without room (deadlock otherwise): the file has nothing in flight and holds what
     /// others may be waiting for: a lane if it is written in order over a link, or permits that it keeps
     /// until its end (a short file with holes, which has several ranges).
-    fn must_go_on(&self) -> bool {
+    fn must_begin_without_room(&self) -> bool {
         let is_idle = self.ranges.is_empty() && !self.records.is_recording() && !self.is_stopped();
         let has_begun = self.counted.load(Ordering::Relaxed) > 0;
         let over_lane = self.mode.writes_in_order && self.mode.destination == Medium::Link;

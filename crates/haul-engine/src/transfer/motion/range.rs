@@ -78,8 +78,8 @@ pub enum Write {
     InFlight,
     /// Written.
     Done,
-    /// Abandoned.
-    GivenUp,
+    /// Not written, and not retried.
+    Abandoned,
 }
 
 /// A block that has arrived.
@@ -127,7 +127,7 @@ impl MovingRange {
     /// Takes out the block at `offset` once it is hashed and its write is done or abandoned.
     pub fn take_settled(&mut self, offset: u64) -> Option<InHand> {
         let settled = |block: &InHand| {
-            let is_decided = matches!(block.write, Write::Done | Write::GivenUp);
+            let is_decided = matches!(block.write, Write::Done | Write::Abandoned);
             block.range.start() == offset && is_decided && !block.hashing
         };
         let at = self.blocks_in_hand.iter().position(settled)?;

@@ -83,9 +83,9 @@ impl Records {
         self.recording.is_some()
     }
 
-    /// Bytes of the permits that are kept until the end.
+    /// Bytes of the permits that are retained until the end.
     #[cfg(test)]
-    pub fn kept(&self) -> u64 {
+    pub fn retained_bytes(&self) -> u64 {
         self.permits.iter().map(Permit::held).sum()
     }
 

@@ -97,7 +97,7 @@ impl Driver {
             lanes: vec![LaneSide::default()],
             points: Vec::new(),
         };
-        driver.tell_link(Duration::ZERO);
+        driver.report_link(Duration::ZERO);
         driver
     }
 
@@ -121,7 +121,7 @@ impl Driver {
         }
     }
 
-    pub(super) fn tell_link(&mut self, now: Duration) {
+    pub(super) fn report_link(&mut self, now: Duration) {
         if let Control::Window(window) = &mut self.control {
             window.on_link(now, self.link);
         }

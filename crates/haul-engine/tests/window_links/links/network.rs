@@ -147,7 +147,7 @@ impl Network {
     fn handle(&mut self, event: Event) {
         match event {
             Event::Request { lane, bytes } => {
-                self.lanes[lane].sender.ask(bytes);
+                self.lanes[lane].sender.request(bytes);
                 let queued = self.bottleneck_free.saturating_sub(self.now);
                 let way_back = queued + nanos(self.link.rtt) / 2;
                 let took = nanos(self.link.rtt) / 2 + way_back;
@@ -184,7 +184,7 @@ impl Network {
                     self.driver.open_lane();
                     self.add_lane();
                 }
-                self.driver.tell_link(self.time());
+                self.driver.report_link(self.time());
             }
             Event::RequestAck { lane, took } => {
                 let lane = &mut self.lanes[lane];
@@ -226,7 +226,7 @@ impl Network {
             self.driver.link.queueing =
                 median.zip(shortest).map(|(now, shortest)| now.saturating_sub(shortest));
         }
-        self.driver.tell_link(self.time());
+        self.driver.report_link(self.time());
     }
 
     /// Lets the driver act after each event.
@@ -241,10 +241,10 @@ impl Network {
                 self.push(opens, Event::LaneOpens);
             }
             self.run.most_opening = self.run.most_opening.max(self.driver.link.opening);
-            self.driver.tell_link(self.time());
+            self.driver.report_link(self.time());
         } else if target < link.open {
             self.driver.close_lanes(target);
-            self.driver.tell_link(self.time());
+            self.driver.report_link(self.time());
         }
         while let Some((lane, bytes)) = self.driver.issue(self.time()) {
             self.lanes[lane].requests.push_back(bytes);
@@ -291,7 +291,7 @@ impl Network {
             self.transmit(index, segment.number, segment.offset, bytes);
         }
         let lane = &mut self.lanes[index];
-        if lane.sender.has_on_the_way() && !std::mem::replace(&mut lane.probe_set, true) {
+        if lane.sender.has_in_flight() && !std::mem::replace(&mut lane.probe_set, true) {
             let at = lane.sender.last_sent() + lane.sender.probe_timeout();
             self.push(at.max(self.now + 1), Event::ProbeTimeout { lane: index });
         }
@@ -373,7 +373,7 @@ impl Network {
     fn probe_timeout(&mut self, index: usize) {
         let lane = &mut self.lanes[index];
         lane.probe_set = false;
-        if !lane.sender.has_on_the_way() {
+        if !lane.sender.has_in_flight() {
             return;
         }
         let due = lane.sender.last_sent() + lane.sender.probe_timeout();

@@ -126,7 +126,7 @@ impl Sender {
         }
     }
 
-    pub(super) fn ask(&mut self, bytes: u64) {
+    pub(super) fn request(&mut self, bytes: u64) {
         self.requested += bytes;
     }
 
@@ -135,7 +135,7 @@ impl Sender {
         self.lost.is_empty()
     }
 
-    pub(super) fn has_on_the_way(&self) -> bool {
+    pub(super) fn has_in_flight(&self) -> bool {
         !self.segments.is_empty()
     }
 

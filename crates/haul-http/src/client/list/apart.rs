@@ -3,7 +3,7 @@
 use haul_storage::{Error, ErrorKind, Result};
 
 /// Most requests at once for the lengths of files.
-pub(super) const ASKED: usize = 32;
+pub(super) const MAX_LENGTH_REQUESTS: usize = 32;
 
 /// Runs `work` as a task. A caller that lists many directories at once stops polling one while there is no room for its
 /// entries. Without a task, a lane granted to that listing would be idle until then.

@@ -11,7 +11,7 @@ use super::super::head::Head;
 use super::super::inner::Inner;
 use super::super::page_cache::Page;
 use super::super::remote::whole;
-use super::apart::{ASKED, apart};
+use super::apart::{MAX_LENGTH_REQUESTS, apart};
 use crate::parse::Url;
 use crate::parse::href::Base;
 use crate::parse::index::{self, Index, Listed};
@@ -36,7 +36,7 @@ pub(super) async fn list(inner: Arc<Inner>, path: &RelPath) -> Result<EntryStrea
             let entry = async move { entry(&inner, &path, listed).await };
             async move { apart(entry).await.map(|entry| vec![entry]) }
         })
-        .buffer_unordered(ASKED);
+        .buffer_unordered(MAX_LENGTH_REQUESTS);
     Ok(stream::iter(refused).chain(entries).boxed())
 }
 

@@ -43,7 +43,7 @@ async fn a_dropped_lane_closes_after_its_last_response() {
     let (pipe, mut server, url) = pipe().await;
     let request = Request::put("/file").header("content-length", "5").body(());
     let body = Block::from(Bytes::from_static(b"hello"));
-    let part = pipe.ask(&request.unwrap(), &url, 0, &body);
+    let part = pipe.request(&request.unwrap(), &url, 0, &body);
     drop(pipe);
     let mut seen = Vec::new();
     while !seen.ends_with(b"\r\n\r\nhello") {
@@ -69,7 +69,7 @@ async fn ends(pipe: &Pipe) {
 async fn requests_on_an_abandoned_lane_fail_at_once() {
     let (pipe, mut server, url) = pipe().await;
     let request = Request::get("/file").body(()).unwrap();
-    let parts: Vec<_> = (0..3).map(|_| pipe.ask(&request, &url, 100, &Block::new())).collect();
+    let parts: Vec<_> = (0..3).map(|_| pipe.request(&request, &url, 100, &Block::new())).collect();
     let mut seen = Vec::new();
     while !seen.ends_with(b"\r\n\r\n") {
         assert_ne!(timeout(LONG, server.read_buf(&mut seen)).await.unwrap().unwrap(), 0);
@@ -96,7 +96,7 @@ async fn unsolicited_bytes_close_the_lane() {
 async fn a_response_much_longer_than_requested_is_not_buffered() {
     let (pipe, mut server, url) = pipe().await;
     let request = Request::get("/file").body(()).unwrap();
-    let part = pipe.ask(&request, &url, 100, &Block::new());
+    let part = pipe.request(&request, &url, 100, &Block::new());
     server.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4000000000\r\n\r\n").await.unwrap();
     ends(&pipe).await;
     let mut response = part.head().await.unwrap();
@@ -111,9 +111,9 @@ struct Test(UnboundedSender<bool>);
 impl Owner for Test {
     fn hold(&self) {}
 
-    fn done(&self, is_kept: bool, _keep_alive: Option<Duration>) {
+    fn done(&self, is_reusable: bool, _keep_alive: Option<Duration>) {
         // The test may not wait for it.
-        let _ = self.0.send(is_kept);
+        let _ = self.0.send(is_reusable);
     }
 }
 
@@ -126,7 +126,7 @@ fn alone(
     let (sender, done) = unbounded_channel();
     let request = Request::put("/file").header("transfer-encoding", "chunked").body(()).unwrap();
     let alone = Alone { owner: Arc::new(Test(sender)), limit: None, stream };
-    (pipe.ask_alone(&request, url, &Block::new(), alone), done)
+    (pipe.request_alone(&request, url, &Block::new(), alone), done)
 }
 
 async fn read_until(server: &mut TcpStream, end: &[u8]) -> Vec<u8> {
@@ -222,7 +222,7 @@ async fn a_cancelled_request_closes_its_connection_even_if_the_server_reads_noth
 
 #[tokio::test]
 async fn an_unread_body_is_skipped_or_closes_the_connection() {
-    for (fields, body, is_kept) in [
+    for (fields, body, is_reusable) in [
         ("content-length: 5", "hello", true),
         ("transfer-encoding: chunked", "5\r\nhello\r\n0\r\n\r\n", true),
         ("content-length: 5000000", "hello", false),
@@ -237,7 +237,7 @@ async fn an_unread_body_is_skipped_or_closes_the_connection() {
         drop(pending.head().await.unwrap());
         server.write_all(body.as_bytes()).await.unwrap();
         let done = timeout(LONG, done.recv()).await.unwrap().unwrap();
-        assert_eq!(done, is_kept, "{fields} {body}");
+        assert_eq!(done, is_reusable, "{fields} {body}");
     }
 }
 

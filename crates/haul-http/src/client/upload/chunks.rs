@@ -27,7 +27,7 @@ use super::super::condition::IF;
 use super::super::dav::{self, DESTINATION, OVERWRITE, method};
 use super::super::error;
 use super::super::inner::Inner;
-use super::super::quirks::KEPT_TIMES;
+use super::super::quirks::STORED_TIMES;
 use super::super::request::Request;
 use super::whole::OC_MTIME;
 use crate::parse::Url;
@@ -101,7 +101,7 @@ impl ChunkUpload {
         })?;
         let make = Request::new(method("MKCOL"), directory.clone(), "create")
             .with(DESTINATION, destination.clone());
-        inner.tell(&make).await?;
+        inner.send_change(&make).await?;
         let piece = PIECE_LEAST.max(size.div_ceil(PIECES_MOST));
         let room = usize::try_from((IN_FLIGHT / piece).max(1)).unwrap_or(1);
         Ok(Self {
@@ -165,7 +165,7 @@ impl ChunkUpload {
             .with(OVERWRITE, HeaderValue::from_static(overwrite))
             .with(TOTAL, HeaderValue::from(self.size));
         if let Some(time) = options.metadata.modified {
-            request = request.with(OC_MTIME, HeaderValue::from(KEPT_TIMES.kept(time).seconds));
+            request = request.with(OC_MTIME, HeaderValue::from(STORED_TIMES.stored(time).seconds));
         }
         if let Some(condition) = &condition {
             request = condition.on_move(request, &self.inner.url(&self.path))?;
@@ -174,7 +174,7 @@ impl ChunkUpload {
         let at = |error: Error| error.at(self.inner.location.display(&self.path));
         let mut is_lost = false;
         let (status, url) = loop {
-            match self.inner.told(&request).await {
+            match self.inner.status_of_change(&request).await {
                 Ok((status, _)) if status.is_success() => return Ok(()),
                 Ok((StatusCode::PRECONDITION_FAILED, _)) if !is_lost && condition.is_some() => {
                     if let Some(unmet) = condition.take() {
@@ -317,7 +317,10 @@ impl WriteAt for ChunkUpload {
 
     async fn abort(&self, _keep: bool) -> Result<()> {
         self.sending.lock().await.pieces.shutdown().await;
-        match self.inner.tell(&Request::new(Method::DELETE, self.directory.clone(), "remove")).await
+        match self
+            .inner
+            .send_change(&Request::new(Method::DELETE, self.directory.clone(), "remove"))
+            .await
         {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
             _ => Ok(()),

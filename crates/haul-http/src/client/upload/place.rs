@@ -43,7 +43,7 @@ impl Inner {
 
     /// Sets the time of a complete part file and renames it to its final name. Its length on the server, if reported,
     /// must be `size`.
-    pub(super) async fn place(
+    pub(super) async fn commit_part(
         &self,
         part: &RelPath,
         path: &RelPath,
@@ -67,12 +67,12 @@ impl Inner {
                 .at(self.location.display(path))
                 .because(format!("{size} bytes were sent, and the server has {length}")));
         }
-        self.place_as(part, path, size, existing, options).await
+        self.rename_part(part, path, size, existing, options).await
     }
 
-    /// Like [`Inner::place`], without the check of the length: the server has confirmed the whole upload.
+    /// Like [`Inner::commit_part`], without the check of the length: the server has confirmed the whole upload.
     /// `existing` is the entry at the final name, if known.
-    pub(super) async fn place_as(
+    pub(super) async fn rename_part(
         &self,
         part: &RelPath,
         path: &RelPath,
@@ -95,7 +95,7 @@ impl Inner {
     pub(super) async fn remove_part(&self, part: &RelPath) -> Result<()> {
         let mut tries = 0;
         loop {
-            match self.tell(&Request::new(Method::DELETE, self.url(part), "remove")).await {
+            match self.send_change(&Request::new(Method::DELETE, self.url(part), "remove")).await {
                 Err(error) if error.kind() == ErrorKind::Busy && tries < BUSY_TRIES => {
                     tries += 1;
                     sleep(BUSY_PAUSE).await;

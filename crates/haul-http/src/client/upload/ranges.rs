@@ -113,11 +113,11 @@ impl RangeUpload {
         if self.send(&request, offset).await? {
             return Ok(());
         }
-        let sent =
-            self.inner.told(&request).await.and_then(|(status, url)| match is_written(status) {
-                true => Ok(()),
-                false => Err(error::of_status(status, "write", &url)),
-            });
+        let outcome = self.inner.status_of_change(&request).await;
+        let sent = outcome.and_then(|(status, url)| match is_written(status) {
+            true => Ok(()),
+            false => Err(error::of_status(status, "write", &url)),
+        });
         sent.map_err(|error| {
             let at = self.inner.location.display(&self.path);
             match error.kind() {
@@ -231,7 +231,7 @@ async fn begin(inner: &Inner, path: &RelPath, part: &RelPath, only_new: bool) ->
     if only_new {
         empty = empty.with(IF_NONE_MATCH, HeaderValue::from_static("*"));
     }
-    match inner.tell(&empty).await {
+    match inner.send_change(&empty).await {
         Ok(()) => Ok(true),
         Err(error) if only_new && error.kind() == ErrorKind::AlreadyExists => Ok(false),
         Err(error) => Err(inner.why_not(error, path).await),
@@ -282,10 +282,10 @@ impl WriteAt for RangeUpload {
         let is_whole = !self.journal.resumes() && self.end.load(Ordering::Relaxed) == size;
         if is_whole && self.inner.quirks.conditional {
             // The server has confirmed each part, and replaces an existing file only if the request allows it.
-            self.inner.place_as(&self.part, &self.path, size, None, options).await?;
+            self.inner.rename_part(&self.part, &self.path, size, None, options).await?;
         } else {
             self.fit(size).await?;
-            self.inner.place(&self.part, &self.path, size, options).await?;
+            self.inner.commit_part(&self.part, &self.path, size, options).await?;
         }
         self.journal.remove().await
     }

@@ -270,7 +270,7 @@ impl WriteAt for StreamUpload {
     async fn commit(&self, size: u64, options: &CommitOptions) -> Result<()> {
         if self.target != self.path {
             self.finish(size).await?;
-            return self.inner.place(&self.target, &self.path, size, options).await;
+            return self.inner.commit_part(&self.target, &self.path, size, options).await;
         }
         self.finish(size).await?;
         self.inner.learnt.moving.on_stored(&self.path);

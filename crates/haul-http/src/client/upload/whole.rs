@@ -10,7 +10,7 @@ use http::{HeaderName, HeaderValue, Method};
 
 use super::super::condition::Condition;
 use super::super::inner::Inner;
-use super::super::quirks::KEPT_TIMES;
+use super::super::quirks::STORED_TIMES;
 use super::super::request::Request;
 
 /// The longest body of a successful response, in bytes.
@@ -38,7 +38,7 @@ pub async fn write_whole(
     let put = put(inner, &part, bytes.clone(), options.metadata.modified);
     let look = inner.look_by_properties(path, "write");
     let outcome = match join(put, look).await {
-        (Ok(()), Ok(existing)) => inner.place_as(&part, path, size, existing, options).await,
+        (Ok(()), Ok(existing)) => inner.rename_part(&part, path, size, existing, options).await,
         (Err(error), _) => Err(inner.why_not(error, path).await),
         (_, Err(error)) => Err(error),
     };
@@ -127,14 +127,14 @@ async fn send(inner: &Inner, request: &Request) -> Result<()> {
     if request.is_repeatable() && inner.exchange().pipelined(request, BODY_MOST).await.is_some() {
         return Ok(());
     }
-    inner.tell(request).await
+    inner.send_change(request).await
 }
 
 fn of_put(inner: &Inner, path: &RelPath, bytes: Bytes, modified: Option<Timestamp>) -> Request {
     let mut request = Request::new(Method::PUT, inner.url(path), "write");
     request.body.push(bytes);
     if let (Some(time), Some(_)) = (modified, inner.quirks.times) {
-        request = request.with(OC_MTIME, HeaderValue::from(KEPT_TIMES.kept(time).seconds));
+        request = request.with(OC_MTIME, HeaderValue::from(STORED_TIMES.stored(time).seconds));
     }
     request
 }

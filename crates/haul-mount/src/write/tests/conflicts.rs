@@ -69,7 +69,7 @@ async fn a_file_that_is_removed_between_the_stat_and_the_commit_comes_back() {
 async fn a_replacement_whose_response_was_lost_makes_no_copy() {
     let storage = MemoryStorage::new();
     storage.add_file("file", "old");
-    storage.faults().on(Operation::WriteWhole).first(1).lose_answer(ErrorKind::Unreachable);
+    storage.faults().on(Operation::WriteWhole).first(1).lose_response(ErrorKind::Unreachable);
     let world = World::new(&storage);
     let handle = world.open("file").await;
     world.write(handle, 0, "new").await;
@@ -95,7 +95,7 @@ async fn a_new_file_does_not_replace_one_that_appeared_on_the_server() {
 #[tokio::test(start_paused = true)]
 async fn an_upload_whose_response_was_lost_makes_no_copy() {
     let storage = MemoryStorage::new();
-    storage.faults().on(Operation::WriteWhole).first(1).lose_answer(ErrorKind::Unreachable);
+    storage.faults().on(Operation::WriteWhole).first(1).lose_response(ErrorKind::Unreachable);
     let world = World::new(&storage);
     world.write_file("new", "content").await;
     world.uploaded().await;

@@ -13,11 +13,11 @@ use super::super::messages::{
 };
 use super::super::preamble::random_id;
 use super::super::signal::{PATIENCE, Signalling, introduce, key, refusal, tcp, unexpected};
-use super::answer::unexpected_message;
 use super::keys::{Half, Side};
 use super::messages::{
     self, CodeRefusal, Confirm, FromSharer, Start, ToSharer, from_sharer, to_sharer,
 };
+use super::responder::unexpected_message;
 use super::spoken::Code;
 use crate::identity::Identity;
 use crate::ticket::{BridgeAddress, Ticket};
@@ -50,7 +50,7 @@ pub async fn fetch(bridge: &BridgeAddress, code: &Code) -> Result<Ticket> {
         number: code.number(),
         connection: Bytes::copy_from_slice(&id),
     };
-    let response = signalling.ask(to_bridge::Body::Meet(request)).await;
+    let response = signalling.request(to_bridge::Body::Meet(request)).await;
     match response.map_err(|error| error.at(bridge))? {
         from_bridge::Body::Joined(_) => {}
         from_bridge::Body::Refused(refused) if is_unknown(&refused) => {

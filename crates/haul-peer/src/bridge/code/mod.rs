@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! sharer: CodeOffer ── Offer ──→ bridge ←── Meet(7) ── fetch: receiver
-//!    │       answer ←── data connections, TLS ──→          │
+//!    │    responder ←── data connections, TLS ──→          │
 //!    └── SPAKE2 with the whole code, confirmed by both, then the ticket ──┘
 //! ```
 //!
@@ -11,11 +11,11 @@
 //! receiver confirms its key first, and after one wrong confirmation the sharer burns the code. A code works once.
 //! `docs/peer-protocol.md` has the messages.
 
-mod answer;
 mod fetch;
 mod keys;
 pub mod messages;
 mod offer;
+mod responder;
 mod spoken;
 #[cfg(test)]
 mod tests;

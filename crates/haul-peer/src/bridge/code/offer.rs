@@ -2,7 +2,7 @@
 //! wrong guesses.
 //!
 //! ```text
-//! connect → Offer → number → code → Incoming → exchange (answer) → given: end
+//! connect → Offer → number → code → Incoming → exchange (responder) → granted: end
 //!    ↑        ↑                        │           └── wrong: a new code, with another number
 //!    │        └── lost: pause, same number and code
 //!    └───────────────────────────────────┘
@@ -31,7 +31,7 @@ use super::super::preamble::random_id;
 use super::super::registration::{PAUSES, connect, jittered};
 use super::super::room::TokenKey;
 use super::super::signal::{KEEPALIVE, PATIENCE, SILENCE, Signalling, key, refusal, unexpected};
-use super::answer::{CodeAnswerer, Verdict};
+use super::responder::{CodeResponder, Verdict};
 use super::spoken::Code;
 use crate::ticket::{BridgeAddress, Ticket};
 use crate::wire::convert::fixed;
@@ -143,7 +143,7 @@ impl CodeOfferBuilder {
             exchanges: Arc::new(Semaphore::new(EXCHANGES)),
         };
         let current = Box::pin(sharer.fresh()).await?;
-        let code = current.answerer.0.code().clone();
+        let code = current.responder.0.code().clone();
         Ok((CodeOffer { task: tokio::spawn(sharer.run(current)) }, code))
     }
 }
@@ -163,7 +163,7 @@ struct Current {
     signalling: Signalling,
     /// With this key, the sharer gets the same number from the bridge again.
     key: Zeroizing<[u8; 32]>,
-    answerer: Valid,
+    responder: Valid,
     verdicts: UnboundedReceiver<(Verdict, SocketAddr)>,
     until: Until,
 }
@@ -171,13 +171,13 @@ struct Current {
 impl Current {
     /// Ends the code, and releases its number.
     async fn leave(self) {
-        self.answerer.0.end();
+        self.responder.0.end();
         self.signalling.channel.close().await;
     }
 }
 
 /// The code is valid until this is dropped: exchanges may outlive the offer.
-struct Valid(Arc<CodeAnswerer>);
+struct Valid(Arc<CodeResponder>);
 
 impl Drop for Valid {
     fn drop(&mut self) {
@@ -220,7 +220,7 @@ impl Sharer {
         loop {
             let at = current.signalling.at;
             match self.serve(&mut current).await {
-                End::Verdict(Verdict::Given, from) => {
+                End::Verdict(Verdict::Granted, from) => {
                     current.leave().await;
                     return self.observer.notify(from, CodeEvent::Used);
                 }
@@ -230,7 +230,7 @@ impl Sharer {
                         true => Box::pin(self.fresh()).await.ok(),
                         false => None,
                     };
-                    let code = next.as_ref().map(|next| next.answerer.0.code().clone());
+                    let code = next.as_ref().map(|next| next.responder.0.code().clone());
                     match next {
                         Some(next) => std::mem::replace(&mut current, next).leave().await,
                         None => {
@@ -242,7 +242,7 @@ impl Sharer {
                 }
                 End::Expired => {
                     // A receiver may have the ticket without having confirmed it.
-                    let granted = current.answerer.0.granted();
+                    let granted = current.responder.0.granted();
                     current.leave().await;
                     return match granted {
                         Some(from) => self.observer.notify(from, CodeEvent::Used),
@@ -251,7 +251,7 @@ impl Sharer {
                 }
                 End::Lost(error) => {
                     if let Err(error) = self.restore(&mut current, error).await {
-                        current.answerer.0.end();
+                        current.responder.0.end();
                         let cause = error.to_string();
                         return self.observer.notify(at, CodeEvent::Lost { cause });
                     }
@@ -265,14 +265,14 @@ impl Sharer {
         let key = Zeroizing::new(random_id()?);
         let (signalling, number) = self.offer(0, &key).await?;
         let (sender, verdicts) = unbounded_channel();
-        let answerer = CodeAnswerer::new(Code::generate(number)?, self.ticket.clone(), sender)?;
-        let (answerer, until) = (Valid(Arc::new(answerer)), Until::after(self.lifetime));
-        Ok(Current { signalling, key, answerer, verdicts, until })
+        let responder = CodeResponder::new(Code::generate(number)?, self.ticket.clone(), sender)?;
+        let (responder, until) = (Valid(Arc::new(responder)), Until::after(self.lifetime));
+        Ok(Current { signalling, key, responder, verdicts, until })
     }
 
     /// Offers the same code again, until it expires. `error` is why the bridge was lost.
     async fn restore(&self, current: &mut Current, mut error: Error) -> Result<()> {
-        let number = current.answerer.0.code().number();
+        let number = current.responder.0.code().number();
         let mut pause = PAUSES.0;
         loop {
             let wait = jittered(pause);
@@ -305,7 +305,7 @@ impl Sharer {
             number,
             key: Bytes::copy_from_slice(key),
         };
-        let response = signalling.ask(to_bridge::Body::Offer(request)).await;
+        let response = signalling.request(to_bridge::Body::Offer(request)).await;
         match response.map_err(|error| error.at(&self.bridge))? {
             from_bridge::Body::Offered(offered) => {
                 let is_valid = (1..=NUMBER_MAX).contains(&offered.number)
@@ -322,7 +322,7 @@ impl Sharer {
 
     /// Responds to receivers until there is a verdict, the code expires, or the bridge is lost.
     async fn serve(&self, current: &mut Current) -> End {
-        let mut heard = Instant::now();
+        let mut last_received = Instant::now();
         let mut keepalive = interval(KEEPALIVE);
         // After a suspension, one ping is enough.
         keepalive.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -335,7 +335,7 @@ impl Sharer {
                 }
                 () = sleep_until(current.until.timer) => return End::Expired,
                 message = current.signalling.channel.next::<FromBridge>() => {
-                    heard = Instant::now();
+                    last_received = Instant::now();
                     let body = match message {
                         Ok(Some(message)) => message.body,
                         Ok(None) => return End::Lost(lost(&io::ErrorKind::UnexpectedEof.into())),
@@ -357,7 +357,7 @@ impl Sharer {
                     if current.until.is_over_now() {
                         return End::Expired;
                     }
-                    if heard.elapsed() > SILENCE {
+                    if last_received.elapsed() > SILENCE {
                         return End::Lost(lost(&io::ErrorKind::TimedOut.into()));
                     }
                     if let Err(error) = current.signalling.ping().await {
@@ -376,11 +376,11 @@ impl Sharer {
             let Ok(id) = fixed(id, "connection") else { continue };
             // Beyond the limit it is dropped: the receiver fails, and may try again.
             let Ok(permit) = Arc::clone(&self.exchanges).try_acquire_owned() else { return };
-            let answerer = Arc::clone(&current.answerer.0);
+            let responder = Arc::clone(&current.responder.0);
             tokio::spawn(async move {
                 if let Ok(Ok(stream)) = timeout(PATIENCE, connect(at, id)).await {
                     // A failure without a verdict leaves the code valid.
-                    drop(Box::pin(answerer.answer(stream, from)).await);
+                    drop(Box::pin(responder.serve(stream, from)).await);
                 }
                 drop(permit);
             });
@@ -406,10 +406,10 @@ mod tests {
     #[test]
     fn an_exchange_that_outlives_its_offer_finds_the_code_ended() {
         let code = "7-orbit-candle".parse().unwrap();
-        let answerer =
-            CodeAnswerer::new(code, Zeroizing::default(), unbounded_channel().0).unwrap();
-        let answerer = Arc::new(answerer);
-        drop(Valid(Arc::clone(&answerer)));
-        assert!(!answerer.end());
+        let responder =
+            CodeResponder::new(code, Zeroizing::default(), unbounded_channel().0).unwrap();
+        let responder = Arc::new(responder);
+        drop(Valid(Arc::clone(&responder)));
+        assert!(!responder.end());
     }
 }

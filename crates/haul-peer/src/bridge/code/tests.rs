@@ -8,12 +8,12 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use zeroize::Zeroizing;
 
 use super::super::channel::Channel;
-use super::answer::{CodeAnswerer, Verdict};
 use super::fetch::receive;
 use super::keys::{Half, Side};
 use super::messages::{
     CodeRefusal, Confirm, FromSharer, Granted, Reply, Start, ToSharer, from_sharer, to_sharer,
 };
+use super::responder::{CodeResponder, Verdict};
 use crate::identity::Identity;
 use crate::ticket::{Secret, Ticket};
 use crate::tls;
@@ -31,26 +31,26 @@ fn from() -> SocketAddr {
     "192.0.2.1:1".parse().unwrap()
 }
 
-fn answerer(ticket: &Ticket) -> (CodeAnswerer, Verdicts) {
+fn responder(ticket: &Ticket) -> (CodeResponder, Verdicts) {
     let (sender, verdicts) = unbounded_channel();
     let text = Zeroizing::new(ticket.to_string());
-    (CodeAnswerer::new(CODE.parse().unwrap(), text, sender).unwrap(), verdicts)
+    (CodeResponder::new(CODE.parse().unwrap(), text, sender).unwrap(), verdicts)
 }
 
 /// Fetches the ticket as a receiver with this code.
-async fn fetch(answerer: &CodeAnswerer, code: &str) -> haul_storage::Result<Ticket> {
-    fetch_from(answerer, code, from()).await
+async fn fetch(responder: &CodeResponder, code: &str) -> haul_storage::Result<Ticket> {
+    fetch_from(responder, code, from()).await
 }
 
 /// Fetches the ticket as a receiver at `from`.
 async fn fetch_from(
-    answerer: &CodeAnswerer,
+    responder: &CodeResponder,
     code: &str,
     from: SocketAddr,
 ) -> haul_storage::Result<Ticket> {
     let (near, far) = duplex(1 << 16);
     let code = code.parse().unwrap();
-    let (received, _) = tokio::join!(receive(near, &code), answerer.answer(far, from));
+    let (received, _) = tokio::join!(receive(near, &code), responder.serve(far, from));
     received
 }
 
@@ -93,10 +93,10 @@ fn start(half: &Half) -> to_sharer::Body {
 #[tokio::test]
 async fn a_code_gives_the_ticket_once() {
     let ticket = ticket();
-    let (answerer, mut verdicts) = answerer(&ticket);
-    assert_eq!(fetch(&answerer, CODE).await.unwrap(), ticket);
-    assert_eq!(verdicts.try_recv().unwrap(), (Verdict::Given, from()));
-    let error = fetch(&answerer, CODE).await.unwrap_err();
+    let (responder, mut verdicts) = responder(&ticket);
+    assert_eq!(fetch(&responder, CODE).await.unwrap(), ticket);
+    assert_eq!(verdicts.try_recv().unwrap(), (Verdict::Granted, from()));
+    let error = fetch(&responder, CODE).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
     assert!(error.to_string().contains("no longer valid"), "{error}");
     assert!(verdicts.try_recv().is_err());
@@ -104,24 +104,24 @@ async fn a_code_gives_the_ticket_once() {
 
 #[tokio::test]
 async fn one_wrong_guess_burns_the_code() {
-    let (answerer, mut verdicts) = answerer(&ticket());
-    let error = fetch(&answerer, "7-orbit-orbit").await.unwrap_err();
+    let (responder, mut verdicts) = responder(&ticket());
+    let error = fetch(&responder, "7-orbit-orbit").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unauthenticated);
     assert!(error.to_string().contains("the code is wrong"), "{error}");
     assert_eq!(verdicts.try_recv().unwrap(), (Verdict::Wrong, from()));
-    let error = fetch(&answerer, CODE).await.unwrap_err();
+    let error = fetch(&responder, CODE).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
-    assert!(!answerer.end(), "the code has ended");
+    assert!(!responder.end(), "the code has ended");
 }
 
 /// Of several simultaneous guesses, only one is judged.
 #[tokio::test]
 async fn guesses_at_once_count_like_guesses_in_a_row() {
-    let (answerer, mut verdicts) = answerer(&ticket());
+    let (responder, mut verdicts) = responder(&ticket());
     let guesses = ["7-orbit-acorn", "7-orbit-angle", "7-orbit-anvil", CODE];
     let (mut nears, mut fars): (Vec<_>, Vec<_>) = guesses.iter().map(|_| duplex(1 << 16)).unzip();
     let mut receivers = Vec::new();
-    let serving = fars.drain(..).map(|far| answerer.answer(far, from()));
+    let serving = fars.drain(..).map(|far| responder.serve(far, from()));
     let receiving = async {
         for (near, guess) in nears.drain(..).zip(guesses) {
             let mut receiver = Receiver::connect(near).await;
@@ -150,7 +150,7 @@ async fn guesses_at_once_count_like_guesses_in_a_row() {
 #[tokio::test]
 async fn a_receiver_that_does_not_confirm_has_not_guessed() {
     let ticket = ticket();
-    let (answerer, mut verdicts) = answerer(&ticket);
+    let (responder, mut verdicts) = responder(&ticket);
     let (near, far) = duplex(1 << 16);
     let receiving = async {
         let mut receiver = Receiver::connect(near).await;
@@ -160,37 +160,37 @@ async fn a_receiver_that_does_not_confirm_has_not_guessed() {
         assert!(matches!(receiver.next().await, from_sharer::Body::Reply(_)));
         receiver.channel.close().await;
     };
-    let ((), served) = tokio::join!(receiving, answerer.answer(far, from()));
+    let ((), served) = tokio::join!(receiving, responder.serve(far, from()));
     served.unwrap_err();
     assert!(verdicts.try_recv().is_err());
-    assert_eq!(fetch(&answerer, CODE).await.unwrap(), ticket);
+    assert_eq!(fetch(&responder, CODE).await.unwrap(), ticket);
 }
 
 #[tokio::test]
 async fn a_ticket_that_did_not_arrive_can_be_fetched_again() {
     let ticket = ticket();
-    let (answerer, mut verdicts) = answerer(&ticket);
-    take(&answerer).await;
+    let (responder, mut verdicts) = responder(&ticket);
+    take(&responder).await;
     assert!(verdicts.try_recv().is_err());
-    assert_eq!(fetch(&answerer, CODE).await.unwrap(), ticket);
-    assert_eq!(verdicts.try_recv().unwrap().0, Verdict::Given);
+    assert_eq!(fetch(&responder, CODE).await.unwrap(), ticket);
+    assert_eq!(verdicts.try_recv().unwrap().0, Verdict::Granted);
 }
 
 /// Formerly, an eavesdropper who knew the code could fetch the ticket unnoticed, before or after its receiver.
 #[tokio::test]
 async fn receivers_in_two_networks_cannot_both_use_a_code() {
-    let (answerer, mut verdicts) = answerer(&ticket());
-    take(&answerer).await;
-    assert_eq!(answerer.granted(), Some(from()));
+    let (responder, mut verdicts) = responder(&ticket());
+    take(&responder).await;
+    assert_eq!(responder.granted(), Some(from()));
     let elsewhere = "198.51.100.1:1".parse().unwrap();
-    let error = fetch_from(&answerer, CODE, elsewhere).await.unwrap_err();
+    let error = fetch_from(&responder, CODE, elsewhere).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
-    assert_eq!(verdicts.try_recv().unwrap(), (Verdict::Given, from()));
-    assert_eq!(fetch(&answerer, CODE).await.unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(verdicts.try_recv().unwrap(), (Verdict::Granted, from()));
+    assert_eq!(fetch(&responder, CODE).await.unwrap_err().kind(), ErrorKind::NotFound);
 }
 
 /// Proves knowledge of the code, and does not confirm that the ticket has arrived.
-async fn take(answerer: &CodeAnswerer) {
+async fn take(responder: &CodeResponder) {
     let (near, far) = duplex(1 << 16);
     let receiving = async {
         let mut receiver = Receiver::connect(near).await;
@@ -202,7 +202,7 @@ async fn take(answerer: &CodeAnswerer) {
         receiver.send(to_sharer::Body::Confirm(Confirm { mac })).await;
         drop(receiver);
     };
-    let ((), served) = tokio::join!(receiving, answerer.answer(far, from()));
+    let ((), served) = tokio::join!(receiving, responder.serve(far, from()));
     served.unwrap_err();
 }
 
@@ -242,7 +242,7 @@ async fn a_false_sharer_is_recognized() {
 #[tokio::test]
 async fn other_versions_and_garbage_are_no_guesses() {
     let ticket = ticket();
-    let (answerer, mut verdicts) = answerer(&ticket);
+    let (responder, mut verdicts) = responder(&ticket);
     let (near, far) = duplex(1 << 16);
     let receiving = async {
         let mut receiver = Receiver::connect(near).await;
@@ -250,14 +250,14 @@ async fn other_versions_and_garbage_are_no_guesses() {
         receiver.send(to_sharer::Body::Start(later)).await;
         assert_eq!(receiver.refused().await, Some(CodeRefusal::Version));
     };
-    let ((), served) = tokio::join!(receiving, answerer.answer(far, from()));
+    let ((), served) = tokio::join!(receiving, responder.serve(far, from()));
     served.unwrap();
     let (mut near, far) = duplex(1 << 16);
     let receiving = async {
         near.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
         drop(near);
     };
-    let ((), served) = tokio::join!(receiving, answerer.answer(far, from()));
+    let ((), served) = tokio::join!(receiving, responder.serve(far, from()));
     served.unwrap_err();
     for share in [vec![], vec![b'A'; 33], vec![0xff; 33], vec![b'A'; 4000]] {
         let (near, far) = duplex(1 << 16);
@@ -268,9 +268,9 @@ async fn other_versions_and_garbage_are_no_guesses() {
             // An invalid point ends the exchange; a valid one gets a reply, and nothing else.
             drop(receiver.channel.next::<FromSharer>().await);
         };
-        let ((), served) = tokio::join!(receiving, answerer.answer(far, from()));
+        let ((), served) = tokio::join!(receiving, responder.serve(far, from()));
         served.unwrap_err();
     }
     assert!(verdicts.try_recv().is_err());
-    assert_eq!(fetch(&answerer, CODE).await.unwrap(), ticket);
+    assert_eq!(fetch(&responder, CODE).await.unwrap(), ticket);
 }

@@ -52,7 +52,7 @@ fn waits(joiner: Duration, sharer: Duration) -> (Duration, Duration) {
 /// The RTT of a connection; zero if it is not known.
 fn rtt(socket: &TcpStream) -> Duration {
     let Ok((gauge, _hold)) = RttGauge::of(socket) else { return Duration::ZERO };
-    gauge.round_trips().map_or(Duration::ZERO, |sample| sample.shortest)
+    gauge.sample().map_or(Duration::ZERO, |sample| sample.shortest)
 }
 
 fn send((id, side): &(ConnectionId, ToPeer), peer: SocketAddr, wait: Duration) {

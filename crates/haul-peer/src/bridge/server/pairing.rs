@@ -219,7 +219,7 @@ mod tests {
 
     use super::super::super::room::{Room, RoomKey};
     use super::super::account::Accounts;
-    use super::super::rooms::{Place, Rooms};
+    use super::super::rooms::{Rooms, SharerRegistration};
     use super::*;
 
     struct World {
@@ -227,7 +227,7 @@ mod tests {
         listener: TcpListener,
         pairing: Pairing,
         rooms: Arc<Rooms>,
-        _place: Place,
+        _registration: SharerRegistration,
     }
 
     impl World {
@@ -236,13 +236,13 @@ mod tests {
             let from = "192.0.2.1:1".parse().unwrap();
             let room = Room { name: [0; 32], key: RoomKey::new([0; 32]) };
             let meter = Accounts::new(None, None).meter(from);
-            let place = rooms.enter(vec![room], (from, channel(1).0, meter)).unwrap();
+            let registration = rooms.enter(vec![room], (from, channel(1).0, meter)).unwrap();
             Self {
                 admission: Admission::new(100, 100),
                 listener: TcpListener::bind("127.0.0.1:0").await.unwrap(),
                 pairing: Pairing::new(limits),
                 rooms,
-                _place: place,
+                _registration: registration,
             }
         }
 

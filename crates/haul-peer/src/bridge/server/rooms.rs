@@ -76,10 +76,10 @@ impl Rooms {
         self: &Arc<Self>,
         rooms: Vec<Room>,
         (from, incoming, meter): (SocketAddr, ToPeer, Meter),
-    ) -> Result<Place, Refusal> {
+    ) -> Result<SharerRegistration, Refusal> {
         let sharer = self.sharer(from, incoming, meter);
         let names = self.lock().add(rooms, &sharer, self.most)?;
-        Ok(Place { rooms: Arc::clone(self), sharer, names, code: None })
+        Ok(SharerRegistration { rooms: Arc::clone(self), sharer, names, code: None })
     }
 
     /// Registers the sharer of a spoken code. It gets `number` if that is free, or another connection has it with the
@@ -88,7 +88,7 @@ impl Rooms {
         self: &Arc<Self>,
         (number, key): (u32, RoomKey),
         (from, incoming, meter): (SocketAddr, ToPeer, Meter),
-    ) -> Result<Place, Refusal> {
+    ) -> Result<SharerRegistration, Refusal> {
         let sharer = self.sharer(from, incoming, meter);
         let mut table = self.lock();
         if number > NUMBER_MAX {
@@ -102,7 +102,12 @@ impl Rooms {
         }
         let number = if number == 0 { table.free_number()? } else { number };
         table.codes.insert(number, Entry { key, sharer: Arc::clone(&sharer) });
-        Ok(Place { rooms: Arc::clone(self), sharer, names: Vec::new(), code: Some(number) })
+        Ok(SharerRegistration {
+            rooms: Arc::clone(self),
+            sharer,
+            names: Vec::new(),
+            code: Some(number),
+        })
     }
 
     /// The sharer whose code has a number.
@@ -221,14 +226,14 @@ impl fmt::Debug for Table {
 
 /// A sharer's registration, which ends when it is dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct SharerRegistration {
     rooms: Arc<Rooms>,
     sharer: Arc<Sharer>,
     names: Vec<Name>,
     code: Option<u32>,
 }
 
-impl Place {
+impl SharerRegistration {
     /// The number of the sharer's code, if it has registered that instead of rooms.
     pub(super) const fn code(&self) -> Option<u32> {
         self.code
@@ -247,7 +252,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for SharerRegistration {
     fn drop(&mut self) {
         let mut table = self.rooms.lock();
         table.remove(&self.names, &self.sharer);
@@ -347,7 +352,7 @@ mod tests {
         Room { name: [name; 32], key: RoomKey::new([key; 32]) }
     }
 
-    fn enter(rooms: &Arc<Rooms>, of: Vec<Room>) -> Result<Place, Refusal> {
+    fn enter(rooms: &Arc<Rooms>, of: Vec<Room>) -> Result<SharerRegistration, Refusal> {
         let from = "192.0.2.1:1".parse().unwrap();
         rooms.enter(of, (from, channel(1).0, Accounts::new(None, None).meter(from)))
     }
@@ -393,16 +398,16 @@ mod tests {
     #[test]
     fn rooms_are_replaced_and_sharers_are_limited() {
         let rooms = Arc::new(Rooms::new(1));
-        let mut place = enter(&rooms, vec![room(1, 1), room(2, 2)]).unwrap();
+        let mut registration = enter(&rooms, vec![room(1, 1), room(2, 2)]).unwrap();
         assert_eq!(enter(&rooms, vec![room(3, 3)]).unwrap_err(), Refusal::Busy);
-        place.replace(vec![room(2, 2), room(3, 3)]).unwrap();
+        registration.replace(vec![room(2, 2), room(3, 3)]).unwrap();
         let found = [1, 2, 3].map(|name| rooms.find(&[name; 32]).is_some());
         assert_eq!(found, [false, true, true]);
-        drop(place);
+        drop(registration);
         enter(&rooms, vec![room(3, 4)]).unwrap();
     }
 
-    fn offer(rooms: &Arc<Rooms>, number: u32, key: u8) -> Result<Place, Refusal> {
+    fn offer(rooms: &Arc<Rooms>, number: u32, key: u8) -> Result<SharerRegistration, Refusal> {
         let from = "192.0.2.1:1".parse().unwrap();
         let meter = Accounts::new(None, None).meter(from);
         rooms.offer((number, RoomKey::new([key; 32])), (from, channel(1).0, meter))
@@ -411,15 +416,16 @@ mod tests {
     #[test]
     fn codes_have_short_numbers_that_are_free_again_when_their_sharer_leaves() {
         let rooms = Arc::new(Rooms::new(200));
-        let places: Vec<_> = (0..120).map(|_| offer(&rooms, 0, 1).unwrap()).collect();
-        let mut numbers: Vec<_> = places.iter().map(|place| place.code().unwrap()).collect();
+        let registrations: Vec<_> = (0..120).map(|_| offer(&rooms, 0, 1).unwrap()).collect();
+        let mut numbers: Vec<_> =
+            registrations.iter().map(|registration| registration.code().unwrap()).collect();
         assert!(numbers[..50].iter().all(|number| (1..=99).contains(number)), "{numbers:?}");
         assert!(numbers.iter().all(|number| (1..=999).contains(number)), "{numbers:?}");
         numbers.sort_unstable();
         numbers.dedup();
         assert_eq!(numbers.len(), 120);
         assert!(numbers.iter().all(|number| rooms.find_code(*number).is_some()));
-        drop(places);
+        drop(registrations);
         assert!(numbers.iter().all(|number| rooms.find_code(*number).is_none()));
         assert_eq!(rooms.lock().count(), 0);
     }
@@ -445,11 +451,11 @@ mod tests {
         let from = "192.0.2.1:1".parse().unwrap();
         let (sender, mut incoming) = channel(1);
         let meter = Accounts::new(None, None).meter(from);
-        let place = rooms.enter(vec![room(1, 1)], (from, sender, meter)).unwrap();
+        let registration = rooms.enter(vec![room(1, 1)], (from, sender, meter)).unwrap();
         let request = |limit_ms| {
             let limit = Duration::from_millis(limit_ms);
             let request = from_bridge::Body::Incoming(Incoming::default());
-            place.sharer.request(request, limit)
+            registration.sharer.request(request, limit)
         };
         request(10_000).await.unwrap();
         let taking = async {
@@ -467,13 +473,14 @@ mod tests {
     #[test]
     fn connections_of_a_sharer_are_limited_in_total_and_per_joiner() {
         let rooms = Arc::new(Rooms::new(1));
-        let place = enter(&rooms, vec![room(1, 1)]).unwrap();
+        let registration = enter(&rooms, vec![room(1, 1)]).unwrap();
         let limits = BridgeLimits {
             connections_of_sharer: 3,
             connections_of_joiner: 2,
             ..BridgeLimits::default()
         };
-        let connect = |joiner: &str| place.sharer.connection(joiner.parse().unwrap(), &limits);
+        let connect =
+            |joiner: &str| registration.sharer.connection(joiner.parse().unwrap(), &limits);
         let one = connect("192.0.2.1").unwrap();
         let two = connect("192.0.2.1").unwrap();
         // Formerly, one joiner could have all of them.
@@ -485,7 +492,7 @@ mod tests {
         drop(two);
         assert!(connect("2001:db8::3").is_none(), "they are in one network");
         drop((other, three, connect("192.0.2.2").unwrap()));
-        let connections = lock(&place.sharer.connections);
+        let connections = lock(&registration.sharer.connections);
         assert!(connections.all == 0 && connections.by_joiner.is_empty());
     }
 }

@@ -24,7 +24,7 @@ use super::super::room::{Room, RoomKey};
 use super::action::BridgeAction;
 use super::metrics::{Counted, Fault, Gauge};
 use super::pairing::{Crossing, Pair};
-use super::rooms::{Place, Rooms, Sharer, ToPeer};
+use super::rooms::{Rooms, Sharer, SharerRegistration, ToPeer};
 use super::shared::Bridge;
 use crate::tls;
 use crate::wire::convert::fixed;
@@ -64,7 +64,7 @@ pub(super) async fn serve(
         refusals: 0,
         running,
     };
-    let outcome = caller.talk().await;
+    let outcome = caller.serve_requests().await;
     if let Role::Sharer(_) = caller.role {
         bridge.observer.notify(from, BridgeAction::Unregistered);
     }
@@ -96,7 +96,7 @@ enum Role {
 
 /// A registered sharer.
 struct Registered {
-    place: Place,
+    registration: SharerRegistration,
     incoming: Receiver<from_bridge::Body>,
     _counted: Counted,
 }
@@ -139,7 +139,7 @@ impl Role {
 impl Caller {
     /// Handles requests until the other side closes the connection or is refused too often, or the bridge stops, which
     /// is announced to sharers.
-    async fn talk(&mut self) -> Result<()> {
+    async fn serve_requests(&mut self) -> Result<()> {
         let mut last_received = TokioInstant::now();
         loop {
             let limits = &self.bridge.limits;
@@ -157,7 +157,7 @@ impl Caller {
                 incoming = self.role.incoming() => self.send(0, incoming).await?,
                 () = self.running.stopped() => {
                     return match self.role {
-                        Role::Sharer(_) => self.say_goodbye().await,
+                        Role::Sharer(_) => self.send_goodbye().await,
                         Role::Client(_) | Role::None => Ok(()),
                     };
                 }
@@ -198,7 +198,7 @@ impl Caller {
     }
 
     /// Sends `Busy`, so that the sharer returns later: the bridge may be restarted.
-    async fn say_goodbye(&mut self) -> Result<()> {
+    async fn send_goodbye(&mut self) -> Result<()> {
         let (code, text) = (Refusal::Busy.number(), "the bridge is being stopped".to_owned());
         self.send(0, from_bridge::Body::Refused(messages::Refused { code, text })).await
     }
@@ -221,13 +221,15 @@ impl Caller {
         let rooms = rooms.map_err(|_| Refusal::Invalid)?;
         match &mut self.role {
             Role::Client(_) => return Err(Refusal::Invalid),
-            Role::Sharer(sharer) if sharer.place.code().is_some() => return Err(Refusal::Invalid),
-            Role::Sharer(sharer) => sharer.place.replace(rooms)?,
+            Role::Sharer(sharer) if sharer.registration.code().is_some() => {
+                return Err(Refusal::Invalid);
+            }
+            Role::Sharer(sharer) => sharer.registration.replace(rooms)?,
             Role::None => {
                 let (sender, incoming) = channel(INCOMING);
                 let meter = self.bridge.accounts.meter(self.from);
-                let place = self.bridge.rooms.enter(rooms, (self.from, sender, meter))?;
-                self.registered(place, incoming);
+                let registration = self.bridge.rooms.enter(rooms, (self.from, sender, meter))?;
+                self.registered(registration, incoming);
             }
         }
         let (observed, ttl_seconds) = (self.from.to_string(), self.ttl());
@@ -244,17 +246,21 @@ impl Caller {
         let (sender, incoming) = channel(INCOMING);
         let meter = self.bridge.accounts.meter(self.from);
         let offer = (request.number, key);
-        let place = self.bridge.rooms.offer(offer, (self.from, sender, meter))?;
-        let number = place.code().ok_or(Refusal::Other)?;
-        self.registered(place, incoming);
+        let registration = self.bridge.rooms.offer(offer, (self.from, sender, meter))?;
+        let number = registration.code().ok_or(Refusal::Other)?;
+        self.registered(registration, incoming);
         let ttl_seconds = self.ttl();
         Ok(from_bridge::Body::Offered(messages::Offered { number, ttl_seconds }))
     }
 
     /// The caller has become a sharer.
-    fn registered(&mut self, place: Place, incoming: Receiver<from_bridge::Body>) {
+    fn registered(
+        &mut self,
+        registration: SharerRegistration,
+        incoming: Receiver<from_bridge::Body>,
+    ) {
         let counted = self.bridge.metrics.counted(Gauge::Sharers);
-        self.role = Role::Sharer(Registered { place, incoming, _counted: counted });
+        self.role = Role::Sharer(Registered { registration, incoming, _counted: counted });
         self.admitted.mark_authenticated();
         self.bridge.observer.notify(self.from, BridgeAction::Registered);
     }

@@ -2,17 +2,17 @@
 //!
 //! ```text
 //! Read of session 1 ┐
-//! Read of session 2 ┼→ Seat → State: the pieces that another session still needs → Piece: read once, hashed once
+//! Read of session 2 ┼→ Membership → State: the pieces that another session still needs → Piece: read once, hashed once
 //! Read of session 3 ┘
 //! ```
 //!
-//! A session takes a [`Seat`] at each version of a file (path and identity) that it opens. While no other session has
-//! one, its reads bypass this module, and nothing is cached. With others, it reads in pieces of [`PIECE`] bytes: the
-//! first session that needs a piece reads it, and the others wait for that read. A piece is dropped when all of them
-//! have received it, or when there is no room: a session that has fallen far behind reads for itself, and none waits
-//! for a slow one.
+//! A session has a [`Membership`] for each version of a file (path and identity) that it opens. While no other session
+//! has one, its reads bypass this module, and nothing is cached. With others, it reads in pieces of [`PIECE`] bytes:
+//! the first session that needs a piece reads it, and the others wait for that read. A piece is dropped when all of
+//! them have received it, or when there is no room: a session that has fallen far behind reads for itself, and none
+//! waits for a slow one.
 //!
-//! A seat receives only pieces whose read began after the session had opened the file. So if the file changes later,
+//! A member receives only pieces whose read began after the session had opened the file. So if the file changes later,
 //! `ReadAt::recheck` reports that as if the session had read everything itself; and if it has changed before, no
 //! piece of the old version is used, even if size and time are the same again.
 
@@ -27,7 +27,8 @@ use haul_storage::{Identity, Medium, Range, ReadAt, RelPath, Result, Storage, UN
 
 pub(super) use self::piece::Filled;
 use self::piece::Piece;
-use self::state::{SeatNumber, SessionNumber, State, Version};
+pub(super) use self::state::SessionId;
+use self::state::{MembershipId, State, Version};
 use crate::wire::PIECE;
 
 /// The storage of a server, and the pieces of its files that sessions share.
@@ -42,14 +43,14 @@ pub(super) struct Fan {
 pub(super) struct Source {
     pub(super) file: Arc<dyn ReadAt>,
     /// `None` if its pieces cannot be shared.
-    pub(super) seat: Option<Arc<Seat>>,
+    pub(super) membership: Option<Arc<Membership>>,
 }
 
 /// Registers that a session has a version of a file open, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Seat {
+pub(super) struct Membership {
     fan: Arc<Fan>,
-    number: SeatNumber,
+    id: MembershipId,
     size: u64,
 }
 
@@ -66,17 +67,17 @@ impl Fan {
     /// Opens a file for a session.
     pub(super) async fn open(
         self: &Arc<Self>,
-        session: SessionNumber,
+        session: SessionId,
         path: &RelPath,
     ) -> Result<Source> {
         let file = self.storage.open(path).await?;
         let identity = file.identity();
-        let seat = self.can_share(&*file).then(|| {
+        let membership = self.can_share(&*file).then(|| {
             let version = Version { path: path.clone(), identity: identity.clone() };
-            let number = self.lock().sit(version, session);
-            Arc::new(Seat { fan: Arc::clone(self), number, size: identity.size })
+            let id = self.lock().join(version, session);
+            Arc::new(Membership { fan: Arc::clone(self), id, size: identity.size })
         });
-        Ok(Source { file, seat })
+        Ok(Source { file, membership })
     }
 
     /// Whether the pieces of a file can be shared: two files of the same name must not be taken for one, and behind a
@@ -97,11 +98,11 @@ impl Fan {
 impl Source {
     /// A file that no other session reads.
     pub(super) const fn of_one(file: Arc<dyn ReadAt>) -> Self {
-        Self { file, seat: None }
+        Self { file, membership: None }
     }
 }
 
-impl Seat {
+impl Membership {
     /// The length of the file in bytes.
     pub(super) const fn size(&self) -> u64 {
         self.size
@@ -113,11 +114,11 @@ impl Seat {
     pub(super) fn shares(&self, range: Range) -> bool {
         let mut state = self.fan.lock();
         let is_last = range.end() >= self.size && range.start().is_multiple_of(PIECE);
-        let shares = (range.len() >= PIECE || is_last) && state.is_shared(self.number.file);
+        let shares = (range.len() >= PIECE || is_last) && state.is_shared(self.id.file);
         if !shares {
             // A piece counts as received once its last byte is.
             let end = if range.end() >= self.size { u64::MAX } else { range.end() / PIECE };
-            state.pass(&self.number, Range::between(range.start() / PIECE, end));
+            state.pass(&self.id, Range::between(range.start() / PIECE, end));
         }
         shares
     }
@@ -135,13 +136,13 @@ impl Seat {
     ) -> Result<Option<Filled>> {
         let start = offset - offset % PIECE;
         let range = Range::new(start, PIECE).intersection(Range::between(0, self.size));
-        let piece = self.fan.lock().claim(&self.number, range, end >= range.end());
+        let piece = self.fan.lock().claim(&self.id, range, end >= range.end());
         Piece::fill(piece, file).await
     }
 }
 
-impl Drop for Seat {
+impl Drop for Membership {
     fn drop(&mut self) {
-        self.fan.lock().leave(&self.number);
+        self.fan.lock().leave(&self.id);
     }
 }

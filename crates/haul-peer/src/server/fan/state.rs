@@ -9,8 +9,8 @@ use super::piece::Piece;
 use crate::server::limits;
 use crate::wire::PIECE;
 
-/// The number of a session.
-pub(super) type SessionNumber = [u8; 16];
+/// The id of a session.
+pub(in crate::server) type SessionId = [u8; 16];
 
 /// Maximum number of ranges of received pieces that are stored for a session and file. Beyond that, the lowest gap
 /// counts as received, too: nothing is cached for it, and the session reads it itself. With [`limits::HANDLES`] files,
@@ -24,13 +24,13 @@ pub(super) struct Version {
     pub(super) identity: Identity,
 }
 
-/// The session of a seat, and its version of a file.
+/// The session of a membership, and its version of a file.
 #[derive(Debug)]
-pub(super) struct SeatNumber {
+pub(super) struct MembershipId {
     /// The number of the version.
     pub(super) file: u64,
-    session: SessionNumber,
-    /// When it was taken: pieces with a later stamp were read after the file was opened.
+    session: SessionId,
+    /// When it began: pieces with a later stamp were read after the file was opened.
     since: u64,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct State {
 #[derive(Debug)]
 struct Open {
     version: Version,
-    members: HashMap<SessionNumber, Member>,
+    members: HashMap<SessionId, Member>,
     /// By index: the offset divided by [`PIECE`].
     pieces: HashMap<u64, Cached>,
 }
@@ -58,8 +58,8 @@ struct Open {
 /// A session that has the file open.
 #[derive(Debug)]
 struct Member {
-    seats: usize,
-    /// When its first seat was taken.
+    memberships: usize,
+    /// When its first membership began.
     since: u64,
     /// Indices of the pieces that it has received.
     received: RangeSet,
@@ -74,8 +74,8 @@ struct Cached {
 }
 
 impl State {
-    /// Takes a seat at a version of a file that the session has opened.
-    pub(super) fn sit(&mut self, version: Version, session: SessionNumber) -> SeatNumber {
+    /// Joins the sessions that have a version of a file open.
+    pub(super) fn join(&mut self, version: Version, session: SessionId) -> MembershipId {
         let number = match self.numbers.get(&version) {
             Some(number) => *number,
             None => {
@@ -87,29 +87,29 @@ impl State {
         let since = self.tick();
         let new = || Open { version, members: HashMap::new(), pieces: HashMap::new() };
         let file = self.files.entry(number).or_insert_with(new);
-        let new = || Member { seats: 0, since, received: RangeSet::new() };
-        file.members.entry(session).or_insert_with(new).seats += 1;
-        SeatNumber { file: number, session, since }
+        let new = || Member { memberships: 0, since, received: RangeSet::new() };
+        file.members.entry(session).or_insert_with(new).memberships += 1;
+        MembershipId { file: number, session, since }
     }
 
-    /// Releases a seat.
-    pub(super) fn leave(&mut self, seat: &SeatNumber) {
-        let Some(file) = self.files.get_mut(&seat.file) else { return };
-        let Some(member) = file.members.get_mut(&seat.session) else { return };
-        member.seats -= 1;
-        if member.seats > 0 {
+    /// Ends a membership.
+    pub(super) fn leave(&mut self, membership: &MembershipId) {
+        let Some(file) = self.files.get_mut(&membership.file) else { return };
+        let Some(member) = file.members.get_mut(&membership.session) else { return };
+        member.memberships -= 1;
+        if member.memberships > 0 {
             return;
         }
-        file.members.remove(&seat.session);
+        file.members.remove(&membership.session);
         let is_alone = file.members.len() < 2;
         let is_spent =
             |(index, cached): &(&u64, &Cached)| is_alone || !file.is_needed(**index, cached.stamp);
         let spent: Vec<u64> = file.pieces.iter().filter(is_spent).map(|(at, _)| *at).collect();
         let is_closed = file.members.is_empty();
         for index in spent {
-            self.drop_piece(seat.file, index);
+            self.drop_piece(membership.file, index);
         }
-        if is_closed && let Some(closed) = self.files.remove(&seat.file) {
+        if is_closed && let Some(closed) = self.files.remove(&membership.file) {
             self.numbers.remove(&closed.version);
         }
     }
@@ -120,9 +120,9 @@ impl State {
     }
 
     /// Notes that a session reads these pieces itself. Drops those that no session needs any more.
-    pub(super) fn pass(&mut self, seat: &SeatNumber, indices: Range) {
-        let Some(file) = self.files.get_mut(&seat.file) else { return };
-        let Some(member) = file.members.get_mut(&seat.session) else { return };
+    pub(super) fn pass(&mut self, membership: &MembershipId, indices: Range) {
+        let Some(file) = self.files.get_mut(&membership.file) else { return };
+        let Some(member) = file.members.get_mut(&membership.session) else { return };
         member.receive(indices);
         let is_spent = |(index, cached): &(&u64, &Cached)| {
             (indices.start()..indices.end()).contains(*index)
@@ -130,34 +130,39 @@ impl State {
         };
         let spent: Vec<u64> = file.pieces.iter().filter(is_spent).map(|(at, _)| *at).collect();
         for index in spent {
-            self.drop_piece(seat.file, index);
+            self.drop_piece(membership.file, index);
         }
     }
 
     /// The piece of a range, for a session that reads from it now. With `is_last`, the session reads it to its end, and
     /// so has received it. It is cached if a session needs it afterwards.
-    pub(super) fn claim(&mut self, seat: &SeatNumber, range: Range, is_last: bool) -> Arc<Piece> {
+    pub(super) fn claim(
+        &mut self,
+        membership: &MembershipId,
+        range: Range,
+        is_last: bool,
+    ) -> Arc<Piece> {
         let (index, stamp) = (range.start() / PIECE, self.tick());
-        let Some(file) = self.files.get_mut(&seat.file) else {
+        let Some(file) = self.files.get_mut(&membership.file) else {
             return Arc::new(Piece::new(range));
         };
-        if is_last && let Some(member) = file.members.get_mut(&seat.session) {
+        if is_last && let Some(member) = file.members.get_mut(&membership.session) {
             member.receive(Range::new(index, 1));
         }
-        let cached = file.pieces.get(&index).filter(|cached| cached.stamp > seat.since);
+        let cached = file.pieces.get(&index).filter(|cached| cached.stamp > membership.since);
         if let Some(Cached { stamp, piece }) = cached {
             let (piece, is_needed) = (Arc::clone(piece), file.is_needed(index, *stamp));
             if !is_needed {
-                self.drop_piece(seat.file, index);
+                self.drop_piece(membership.file, index);
             }
             return piece;
         }
         let piece = Arc::new(Piece::new(range));
         let is_needed = file.is_needed(index, stamp);
-        // If a piece is cached here, it was read before this seat was taken.
-        self.drop_piece(seat.file, index);
+        // If a piece is cached here, it was read before this membership began.
+        self.drop_piece(membership.file, index);
         if is_needed {
-            self.put(seat.file, index, Cached { stamp, piece: Arc::clone(&piece) });
+            self.put(membership.file, index, Cached { stamp, piece: Arc::clone(&piece) });
         }
         piece
     }
@@ -233,7 +238,7 @@ mod tests {
     /// Formerly, a client that reads parts of many files could make the server remember 128 MiB for a session.
     #[test]
     fn the_received_ranges_of_a_session_take_bounded_memory() {
-        let mut member = Member { seats: 1, since: 0, received: RangeSet::new() };
+        let mut member = Member { memberships: 1, since: 0, received: RangeSet::new() };
         let mut most = 0;
         for index in 0..10_000 {
             member.receive(Range::new(2 * index, 1));

@@ -31,18 +31,18 @@ async fn open(fan: &Arc<Fan>, session: u8) -> Source {
 /// Reads a range in windows, as for a client, and compares it with the pattern. Returns the largest number of hashed
 /// parts of one piece.
 async fn read(source: &Source, range: Range, seed: u64) -> usize {
-    let (file, seat) = (&*source.file, source.seat.as_ref().unwrap());
+    let (file, membership) = (&*source.file, source.membership.as_ref().unwrap());
     let (mut offset, mut most_hashed) = (range.start(), 0);
     while offset < range.end() {
         let window = Range::new(offset, WINDOW).intersection(range);
-        if seat.shares(window) {
+        if membership.shares(window) {
             while offset < window.end() {
-                let filled = seat.piece(file, offset, window.end()).await.unwrap().unwrap();
+                let filled = membership.piece(file, offset, window.end()).await.unwrap().unwrap();
                 let part = Range::between(offset, window.end().min(filled.end()));
                 let data = filled.part(part);
                 assert_eq!(Pattern::new(seed).first_difference(offset, &data), None);
-                let hashed = filled.hash(part, &data, seat.size());
-                assert_eq!(hashed, piece_hash(offset, &data, Some(seat.size())));
+                let hashed = filled.hash(part, &data, membership.size());
+                assert_eq!(hashed, piece_hash(offset, &data, Some(membership.size())));
                 most_hashed = most_hashed.max(filled.hashed());
                 offset = part.end();
             }
@@ -89,12 +89,12 @@ async fn a_session_that_is_alone_caches_nothing() {
 async fn a_short_read_is_not_extended_to_a_piece() {
     let (_, fan) = fan(SIZE);
     let (one, _two) = (open(&fan, 1).await, open(&fan, 2).await);
-    let seat = one.seat.unwrap();
-    assert!(!seat.shares(Range::new(PIECE, 4096)));
-    assert!(seat.shares(Range::new(4096, PIECE)));
+    let membership = one.membership.unwrap();
+    assert!(!membership.shares(Range::new(PIECE, 4096)));
+    assert!(membership.shares(Range::new(4096, PIECE)));
     // The last piece is short itself.
-    assert!(seat.shares(Range::between(40 * PIECE, SIZE)));
-    assert!(!seat.shares(Range::between(40 * PIECE + 1, SIZE)));
+    assert!(membership.shares(Range::between(40 * PIECE, SIZE)));
+    assert!(!membership.shares(Range::between(40 * PIECE + 1, SIZE)));
 }
 
 /// Formerly, it stayed in memory until a session left.
@@ -106,7 +106,7 @@ async fn a_piece_that_the_last_session_has_read_itself_is_dropped() {
     assert_eq!(fan.lock().bytes(), SIZE);
     for start in (0..SIZE).step_by(PIECE as usize / 2) {
         let half = Range::new(start, PIECE / 2).intersection(Range::between(0, SIZE));
-        two.seat.as_ref().unwrap().shares(half);
+        two.membership.as_ref().unwrap().shares(half);
     }
     // The last piece is shared, although it is short: it is not received yet.
     assert_eq!(fan.lock().bytes(), SIZE % PIECE);
@@ -117,7 +117,7 @@ async fn a_session_waits_for_a_read_of_another_one_and_repeats_it_if_that_is_can
     let (memory, fan) = fan(SIZE);
     memory.faults().on(Operation::Read).nth(1).stall();
     let (one, two) = (open(&fan, 1).await, open(&fan, 2).await);
-    let (first, second) = (one.seat.as_ref().unwrap(), two.seat.as_ref().unwrap());
+    let (first, second) = (one.membership.as_ref().unwrap(), two.membership.as_ref().unwrap());
     let mut first = Box::pin(first.piece(&*one.file, 0, SIZE));
     timeout(Duration::from_millis(20), &mut first).await.unwrap_err();
     let mut second = Box::pin(second.piece(&*two.file, 0, SIZE));
@@ -134,8 +134,8 @@ async fn a_failed_read_fails_only_its_session() {
     let (memory, fan) = fan(SIZE);
     memory.faults().on(Operation::Read).nth(1).fail(ErrorKind::Io);
     let (one, two) = (open(&fan, 1).await, open(&fan, 2).await);
-    let seat = one.seat.as_ref().unwrap();
-    let error = seat.piece(&*one.file, 0, SIZE).await.unwrap_err();
+    let membership = one.membership.as_ref().unwrap();
+    let error = membership.piece(&*one.file, 0, SIZE).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Io);
     read(&two, Range::new(0, SIZE), 1).await;
 }
@@ -172,7 +172,7 @@ async fn a_file_that_was_changed_is_read_anew_even_if_its_time_was_set_back() {
     // With another time, it is another version.
     memory.set_modified("file", 1_000_001);
     let four = open(&fan, 4).await;
-    assert!(!four.seat.as_ref().unwrap().shares(all));
+    assert!(!four.membership.as_ref().unwrap().shares(all));
     read(&four, all, 2).await;
     assert_ne!(two.file.recheck().await.unwrap(), *two.file.identity());
 }
@@ -182,9 +182,9 @@ async fn a_file_that_has_become_shorter_yields_no_incomplete_piece() {
     let (memory, fan) = fan(SIZE);
     let (one, _two) = (open(&fan, 1).await, open(&fan, 2).await);
     memory.resize("file", PIECE + 5);
-    let seat = one.seat.as_ref().unwrap();
-    assert!(seat.piece(&*one.file, 0, SIZE).await.unwrap().is_some());
-    assert!(seat.piece(&*one.file, PIECE, SIZE).await.unwrap().is_none());
+    let membership = one.membership.as_ref().unwrap();
+    assert!(membership.piece(&*one.file, 0, SIZE).await.unwrap().is_some());
+    assert!(membership.piece(&*one.file, PIECE, SIZE).await.unwrap().is_none());
 }
 
 #[tokio::test]
@@ -223,5 +223,5 @@ async fn files_without_an_id_or_tag_are_not_shared() {
     let memory = MemoryStorage::builder().with_ids(false).build();
     memory.add_pattern_file("file", SIZE, 1);
     let fan = Fan::new(memory);
-    assert!(open(&fan, 1).await.seat.is_none());
+    assert!(open(&fan, 1).await.membership.is_none());
 }

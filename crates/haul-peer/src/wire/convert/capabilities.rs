@@ -1,6 +1,6 @@
 //! Capabilities of a share, and kinds of digests.
 
-use haul_storage::{Capabilities, DigestKind, KeptTimes, Medium, Timestamp, Writes};
+use haul_storage::{Capabilities, DigestKind, Medium, StoredTimes, Timestamp, Writes};
 
 use super::super::messages::{self, code};
 use super::WireError;
@@ -39,7 +39,7 @@ impl From<&Capabilities> for messages::Capabilities {
             resume: can.resume,
             lock: can.lock,
             times: can.times,
-            kept_times: Some(kept_times_to(can.kept_times)),
+            kept_times: Some(stored_times_to(can.stored_times)),
             mode: can.mode,
             owner: can.owner,
             xattrs: can.xattrs,
@@ -68,7 +68,7 @@ pub fn capabilities(message: messages::Capabilities) -> Result<Capabilities, Wir
         Some(code::Medium::Disk) => Medium::Disk,
         Some(code::Medium::Link) | None => Medium::Link,
     };
-    let kept_times = message.kept_times.map(kept_times_from).transpose()?;
+    let stored_times = message.kept_times.map(stored_times_from).transpose()?;
     let mut digests = Vec::new();
     for kind in message.digests.into_iter().filter_map(code::DigestKind::of) {
         let kind = DigestKind::from(kind);
@@ -89,7 +89,7 @@ pub fn capabilities(message: messages::Capabilities) -> Result<Capabilities, Wir
         can.resume = message.resume;
         can.lock = message.lock;
         can.times = message.times;
-        can.kept_times = kept_times.unwrap_or(can.kept_times);
+        can.stored_times = stored_times.unwrap_or(can.stored_times);
         can.mode = message.mode;
         can.owner = message.owner;
         can.xattrs = message.xattrs;
@@ -108,7 +108,7 @@ pub fn capabilities(message: messages::Capabilities) -> Result<Capabilities, Wir
     }))
 }
 
-fn kept_times_to(times: KeptTimes) -> messages::KeptTimes {
+fn stored_times_to(times: StoredTimes) -> messages::KeptTimes {
     messages::KeptTimes {
         step_ns: times.step_ns,
         earliest: Some(times.earliest.into()),
@@ -116,14 +116,14 @@ fn kept_times_to(times: KeptTimes) -> messages::KeptTimes {
     }
 }
 
-fn kept_times_from(times: messages::KeptTimes) -> Result<KeptTimes, WireError> {
+fn stored_times_from(times: messages::KeptTimes) -> Result<StoredTimes, WireError> {
     let time = |time: Option<messages::Time>, default: Timestamp| {
         time.map_or(Ok(default), Timestamp::try_from)
     };
-    let earliest = time(times.earliest, KeptTimes::ALL.earliest)?;
-    let latest = time(times.latest, KeptTimes::ALL.latest)?;
+    let earliest = time(times.earliest, StoredTimes::ALL.earliest)?;
+    let latest = time(times.latest, StoredTimes::ALL.latest)?;
     if earliest > latest {
         return Err(WireError::Invalid("range of times"));
     }
-    Ok(KeptTimes { step_ns: times.step_ns.max(1), earliest, latest })
+    Ok(StoredTimes { step_ns: times.step_ns.max(1), earliest, latest })
 }

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use haul_storage::{
     Capabilities, CommitOptions, CreateOptions, Digest, DigestKind, Entry, EntryKind, Error,
-    ErrorKind, FileId, Held, Identity, KeptTimes, LinkKind, Medium, Metadata, Range, RangeSet,
-    RelPath, Retry, SmallFile, SourceVersion, Space, SpecialKind, Timestamp, UNKNOWN_SIZE, Volume,
+    ErrorKind, FileId, Held, Identity, LinkKind, Medium, Metadata, Range, RangeSet, RelPath, Retry,
+    SmallFile, SourceVersion, Space, SpecialKind, StoredTimes, Timestamp, UNKNOWN_SIZE, Volume,
     Whole, Writes,
 };
 use proptest::collection::vec;
@@ -192,8 +192,8 @@ pub(super) fn spaces() -> impl Strategy<Value = Space> {
     )
 }
 
-fn kept_times() -> impl Strategy<Value = KeptTimes> {
-    (1u64.., times(), times()).prop_map(|(step_ns, one, other)| KeptTimes {
+fn stored_times() -> impl Strategy<Value = StoredTimes> {
+    (1u64.., times(), times()).prop_map(|(step_ns, one, other)| StoredTimes {
         step_ns,
         earliest: one.min(other),
         latest: one.max(other),
@@ -203,8 +203,8 @@ fn kept_times() -> impl Strategy<Value = KeptTimes> {
 pub(super) fn capabilities() -> impl Strategy<Value = Capabilities> {
     let numbers = (any::<u64>(), of(1usize..), of(any::<u64>()), any::<u64>());
     let digests = prop::sample::subsequence(vec![DigestKind::Blake3, DigestKind::Sha256], 0..=2);
-    (any::<[bool; 20]>(), numbers, digests, kept_times()).prop_map(
-        |(bits, (write_bytes, max_lanes, max_file_size, whole_limit), digests, kept_times)| {
+    (any::<[bool; 20]>(), numbers, digests, stored_times()).prop_map(
+        |(bits, (write_bytes, max_lanes, max_file_size, whole_limit), digests, stored_times)| {
             let medium = if bits[0] { Medium::Disk } else { Medium::Link };
             Capabilities::least(medium).with(|can| {
                 can.writes = if bits[1] { Writes::AnyOrder } else { Writes::InOrder };
@@ -233,7 +233,7 @@ pub(super) fn capabilities() -> impl Strategy<Value = Capabilities> {
                 {
                     *field = *bit;
                 }
-                can.kept_times = kept_times;
+                can.stored_times = stored_times;
                 can.digests = digests;
                 can.write_bytes = write_bytes;
                 can.max_lanes = max_lanes;

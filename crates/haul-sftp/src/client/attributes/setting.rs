@@ -46,7 +46,7 @@ pub(in crate::client) async fn set_owner_first(
         return Ok(());
     }
     let owner = Attrs { owner: attrs.owner.take(), ..Attrs::default() };
-    let owned = session.request(&Request::Fsetstat(handle.clone(), owner)).answer().await?;
+    let owned = session.request(&Request::Fsetstat(handle.clone(), owner)).response().await?;
     if let Err(error) = error::done("set the owner", owned) {
         if !is_refusal(&error) {
             return Err(error);
@@ -70,7 +70,8 @@ pub(in crate::client) async fn settle(
         outcome => return outcome,
     }
     if inner.host.attributes.by_path.load(Ordering::Relaxed) {
-        let response = inner.host.ask(&Request::Setstat(at.clone(), attrs.clone())).await?;
+        let response =
+            inner.host.request_with_retries(&Request::Setstat(at.clone(), attrs.clone())).await?;
         match error::done("set attributes", response) {
             Err(error) if is_refusal(&error) => {}
             outcome => return outcome,
@@ -112,7 +113,7 @@ async fn settle_existing(
 
 /// Sends a request that sets attributes of a new file by its handle, if there are any and the server
 /// supports that.
-pub(in crate::client) fn ask(
+pub(in crate::client) fn request_set(
     inner: &Inner,
     session: &Session,
     handle: &Handle,
@@ -123,10 +124,10 @@ pub(in crate::client) fn ask(
     is_needed.then(|| session.request(&Request::Fsetstat(handle.clone(), attrs.clone())))
 }
 
-/// The outcome of [`ask`], for [`settle`].
-pub(in crate::client) async fn asked(pending: Option<Pending>, attrs: &Attrs) -> Result<()> {
+/// The outcome of [`request_set`], for [`settle`].
+pub(in crate::client) async fn set_outcome(pending: Option<Pending>, attrs: &Attrs) -> Result<()> {
     match pending {
-        Some(pending) => error::done("set attributes", pending.answer().await?),
+        Some(pending) => error::done("set attributes", pending.response().await?),
         None if *attrs == Attrs::default() => Ok(()),
         None => Err(Error::new(ErrorKind::Unsupported, "set attributes")),
     }
@@ -152,7 +153,8 @@ async fn try_alone(inner: &Inner, at: &Bytes, alone: &Attrs) -> Result<Option<Er
     let usual = usual.map(|mode| Attrs { permissions: Some(mode), ..Attrs::default() });
     let mut refusal = None;
     for attrs in std::iter::once(alone).chain(&usual) {
-        let response = inner.host.ask(&Request::Setstat(at.clone(), attrs.clone())).await?;
+        let response =
+            inner.host.request_with_retries(&Request::Setstat(at.clone(), attrs.clone())).await?;
         match error::done("set attributes", response) {
             Ok(()) => {
                 if attrs != alone {
@@ -191,7 +193,8 @@ pub(in crate::client) async fn set(
     if attrs == Attrs::default() {
         return Ok(());
     }
-    let response = inner.host.ask(&Request::Setstat(at.clone(), attrs.clone())).await?;
+    let response =
+        inner.host.request_with_retries(&Request::Setstat(at.clone(), attrs.clone())).await?;
     let outcome = error::done("set attributes", response);
     match &outcome {
         _ if made => settle(inner, outcome, at, &attrs).await,
@@ -202,7 +205,8 @@ pub(in crate::client) async fn set(
         Err(_) if attrs.owner.is_some() => {
             let owner = Attrs { owner: attrs.owner.take(), ..Attrs::default() };
             if attrs != Attrs::default() {
-                let response = inner.host.ask(&Request::Setstat(at.clone(), attrs)).await?;
+                let response =
+                    inner.host.request_with_retries(&Request::Setstat(at.clone(), attrs)).await?;
                 error::done("set attributes", response)?;
             }
             settle_existing(inner, outcome, at, &owner).await
@@ -221,7 +225,8 @@ pub(in crate::client) async fn set_of_link(
     if attrs == Attrs::default() || !inner.has(name::LSETSTAT) {
         return Ok(());
     }
-    let response = inner.host.ask(&Request::Extended(Extended::Lsetstat(at, attrs))).await?;
+    let response =
+        inner.host.request_with_retries(&Request::Extended(Extended::Lsetstat(at, attrs))).await?;
     match error::done("set attributes", response) {
         // Attributes of links hardly matter.
         Err(error) if is_refusal(&error) => {
@@ -263,7 +268,7 @@ pub(in crate::client) async fn check_times(
     if stored == Some(false) {
         // Some servers execute this request before the earlier ones, and some report the time of
         // the last write while the file is open.
-        stored = is_set(&inner.host.ask(&Request::Lstat(at.clone())).await);
+        stored = is_set(&inner.host.request_with_retries(&Request::Lstat(at.clone())).await);
     }
     match stored {
         Some(true) => inner.host.attributes.seen.store(true, Ordering::Relaxed),
@@ -302,9 +307,9 @@ pub(in crate::client) fn try_again(inner: &Inner, session: &Session, handle: &Ha
     inner.host.lanes.spawn(async move {
         let mut granted = true;
         for sent in [times, mode].into_iter().flatten() {
-            granted &= matches!(sent.answer().await.map(|it| error::done("try", it)), Ok(Ok(())));
+            granted &= matches!(sent.response().await.map(|it| error::done("try", it)), Ok(Ok(())));
         }
-        let found = match look.answer().await {
+        let found = match look.response().await {
             Ok(Response::Attrs(attrs)) => attrs.times.map(|(_, modified)| modified),
             _ => None,
         };

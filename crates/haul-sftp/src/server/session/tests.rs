@@ -28,7 +28,7 @@ async fn responses_with_paths_count_against_the_budget() {
     let client = Arc::downgrade(&connected);
     let session =
         tokio::spawn(Session::new(share, responses, Arc::default(), client).run(incoming));
-    let room = limits::ANSWERS / NAMED;
+    let room = limits::RESPONSE_BYTES / NAMED;
     // The response to INIT does not count.
     while unsent.len() < room + 1 {
         sleep(Duration::from_millis(5)).await;

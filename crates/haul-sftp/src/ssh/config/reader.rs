@@ -40,12 +40,12 @@ pub struct Reader<'a, W> {
 
 /// The location of a line, for messages.
 #[derive(Debug, Clone, Copy)]
-struct Place<'a> {
+struct LineLocation<'a> {
     file: &'a Path,
     number: usize,
 }
 
-impl Place<'_> {
+impl LineLocation<'_> {
     fn error(self, cause: impl Into<String>) -> Error {
         Error::new(ErrorKind::InvalidInput, "read the SSH configuration")
             .at(format!("{}:{}", self.file.display(), self.number))
@@ -194,32 +194,33 @@ impl<'a, W: World> Reader<'a, W> {
     ) -> Result<()> {
         let mut applies = live;
         for (index, raw) in text.lines().enumerate() {
-            let place = Place { file: path, number: index + 1 };
-            let Some(line) = lexer::split(raw).map_err(|cause| place.error(cause))? else {
+            let location = LineLocation { file: path, number: index + 1 };
+            let Some(line) = lexer::split(raw).map_err(|cause| location.error(cause))? else {
                 continue;
             };
             match line.keyword.as_str() {
                 "host" => {
-                    let patterns = nonempty(&line).map_err(|cause| place.error(cause))?;
+                    let patterns = nonempty(&line).map_err(|cause| location.error(cause))?;
                     applies = live && pattern::matches_list(patterns, &self.name);
                 }
                 "match" => {
-                    let matched = self.matches(&line, live).map_err(|cause| place.error(cause))?;
+                    let matched =
+                        self.matches(&line, live).map_err(|cause| location.error(cause))?;
                     applies = live && matched;
                 }
-                "include" => self.include(&line, base, applies, depth, place)?,
+                "include" => self.include(&line, base, applies, depth, location)?,
                 _ if applies => {
-                    let at = || Origin::File { path: path.to_owned(), line: place.number };
+                    let at = || Origin::File { path: path.to_owned(), line: location.number };
                     let known = self.apply(&line, at);
-                    let known = known.map_err(|refusal| place.error(refusal.cause()))?;
+                    let known = known.map_err(|refusal| location.error(refusal.cause()))?;
                     if known && raw.contains(char::REPLACEMENT_CHARACTER) {
-                        return Err(place.error("the line is not UTF-8"));
+                        return Err(location.error("the line is not UTF-8"));
                     }
                 }
                 // A bad line is an error in any block, as in OpenSSH. An option that OpenSSH supports
                 // and haul does not is no error here.
                 _ => match Settings::default().apply(&line) {
-                    Err(Refusal::Bad(cause)) => return Err(place.error(cause)),
+                    Err(Refusal::Bad(cause)) => return Err(location.error(cause)),
                     Err(Refusal::Unsupported(_)) | Ok(_) => {}
                 },
             }
@@ -233,14 +234,14 @@ impl<'a, W: World> Reader<'a, W> {
         base: &Path,
         applies: bool,
         depth: usize,
-        place: Place<'_>,
+        location: LineLocation<'_>,
     ) -> Result<()> {
         if depth >= MAX_DEPTH {
-            return Err(place.error("too many files include each other"));
+            return Err(location.error("too many files include each other"));
         }
-        for argument in nonempty(line).map_err(|cause| place.error(cause))? {
+        for argument in nonempty(line).map_err(|cause| location.error(cause))? {
             let named = if argument.starts_with('~') {
-                self.tokens().home(argument).map_err(|cause| place.error(cause))?
+                self.tokens().home(argument).map_err(|cause| location.error(cause))?
             } else {
                 base.join(argument)
             };

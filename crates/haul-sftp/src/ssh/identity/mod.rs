@@ -62,7 +62,7 @@ pub struct KeyInFile {
 
 /// How to prompt for passphrases, and how often.
 #[derive(Debug, Clone)]
-pub struct Asking {
+pub struct PassphrasePrompts {
     /// The prompter.
     pub prompter: Arc<dyn Prompter>,
     /// Attempts per passphrase; 0 without a user to prompt.
@@ -255,13 +255,13 @@ impl Candidate {
     ///
     /// # Errors
     /// If the key cannot be decrypted.
-    pub async fn public_half(&self, asking: &Asking) -> Result<PublicHalf> {
+    pub async fn public_half(&self, prompts: &PassphrasePrompts) -> Result<PublicHalf> {
         if let Some(certificate) = &self.certificate {
             return Ok(PublicHalf::Certificate(Box::new(certificate.clone())));
         }
         match (&self.public, &self.source) {
             (None, Source::File(from_file)) => {
-                Ok(PublicHalf::Key(from_file.unlock(asking).await?.public_key().clone()))
+                Ok(PublicHalf::Key(from_file.unlock(prompts).await?.public_key().clone()))
             }
             (Some(key), _) => Ok(PublicHalf::Key(key.clone())),
             (None, Source::Agent { identity, .. }) => {
@@ -308,25 +308,25 @@ impl Candidate {
     }
 
     /// A signer for this key. `is_likely`: the server has accepted it before, or it is the obvious one.
-    pub fn signer<'a>(&'a self, asking: &'a Asking, is_likely: bool) -> Signing<'a> {
-        Signing { candidate: self, asking, is_likely }
+    pub fn signer<'a>(&'a self, prompts: &'a PassphrasePrompts, is_likely: bool) -> Signing<'a> {
+        Signing { candidate: self, prompts, is_likely }
     }
 }
 
 impl KeyInFile {
     /// The private key; prompts for its passphrase the first time.
-    async fn unlock(&self, asking: &Asking) -> Result<&Arc<PrivateKey>> {
-        self.key.get_or_try_init(|| self.decrypt(asking)).await
+    async fn unlock(&self, prompts: &PassphrasePrompts) -> Result<&Arc<PrivateKey>> {
+        self.key.get_or_try_init(|| self.decrypt(prompts)).await
     }
 
-    async fn decrypt(&self, asking: &Asking) -> Result<Arc<PrivateKey>> {
+    async fn decrypt(&self, prompts: &PassphrasePrompts) -> Result<Arc<PrivateKey>> {
         let path = self.file.path.display();
         if let Some(key) = self.file.plain().map_err(|cause| locked(&self.file.path, cause))? {
             return Ok(Arc::new(key));
         }
         let prompt = format!("Enter passphrase for key '{path}': ");
-        for _ in 0..asking.attempts {
-            let Some(passphrase) = asking.prompter.secret(&prompt).await? else { break };
+        for _ in 0..prompts.attempts {
+            let Some(passphrase) = prompts.prompter.secret(&prompt).await? else { break };
             if passphrase.expose().is_empty() {
                 break;
             }
@@ -336,7 +336,7 @@ impl KeyInFile {
             match unlocked {
                 Ok(Ok(key)) => return Ok(Arc::new(key)),
                 Ok(Err(cause)) => {
-                    asking.prompter.notice(&format!("{path}: {cause}")).await;
+                    prompts.prompter.notice(&format!("{path}: {cause}")).await;
                 }
                 Err(error) => return Err(locked(&self.file.path, error.to_string())),
             }
@@ -353,7 +353,7 @@ fn locked(path: &Path, cause: String) -> Error {
 #[derive(Debug)]
 pub struct Signing<'a> {
     candidate: &'a Candidate,
-    asking: &'a Asking,
+    prompts: &'a PassphrasePrompts,
     is_likely: bool,
 }
 
@@ -379,7 +379,7 @@ impl SignWith for Signing<'_> {
                 agent::sign(socket, identity, hash, data).await
             }
             Source::File(from_file) => {
-                let key = from_file.unlock(self.asking).await?;
+                let key = from_file.unlock(self.prompts).await?;
                 let failed = |cause: String| locked(&from_file.file.path, cause);
                 let made = signed(key, &data, hash).map_err(failed)?;
                 made.encode_prefixed(&mut data).map_err(|error| failed(error.to_string()))?;

@@ -17,14 +17,14 @@ use super::key::HostKey;
 
 /// A line of a file, for messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct LineLocation {
     /// The file.
     pub file: PathBuf,
     /// The line, from 1.
     pub line: usize,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for LineLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.file.display(), self.line)
     }
@@ -36,11 +36,11 @@ pub enum Verdict {
     /// It is the host's key.
     Known,
     /// The host has another key of this type: its line and fingerprint.
-    Changed(Place, String),
+    Changed(LineLocation, String),
     /// The key, or the authority that signed its certificate, is revoked.
-    Revoked(Place),
+    Revoked(LineLocation),
     /// The host has no known key of this type. Its keys of other types, with their lines.
-    Unknown(Vec<(String, Place)>),
+    Unknown(Vec<(String, LineLocation)>),
 }
 
 /// The names under which a host is looked up.
@@ -68,7 +68,7 @@ impl HostName {
 /// The entries of all files.
 #[derive(Debug, Clone, Default)]
 pub struct KnownHosts {
-    entries: Vec<(Place, Entry)>,
+    entries: Vec<(LineLocation, Entry)>,
 }
 
 impl KnownHosts {
@@ -93,12 +93,12 @@ impl KnownHosts {
     fn take(&mut self, file: &Path, text: &str) {
         for (index, line) in text.lines().enumerate() {
             if let Some(entry) = Entry::parse(line) {
-                self.entries.push((Place { file: file.to_owned(), line: index + 1 }, entry));
+                self.entries.push((LineLocation { file: file.to_owned(), line: index + 1 }, entry));
             }
         }
     }
 
-    fn about<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a (Place, Entry)> {
+    fn about<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a (LineLocation, Entry)> {
         self.entries.iter().filter(move |(_, entry)| entry.is_about(name))
     }
 
@@ -110,8 +110,8 @@ impl KnownHosts {
                 && (entry.blob == key.blob || authority == Some(&entry.blob))
         };
         for name in [&host.name, &host.host] {
-            if let Some((place, _)) = self.about(name).find(|(_, entry)| revoked(entry)) {
-                return Verdict::Revoked(place.clone());
+            if let Some((location, _)) = self.about(name).find(|(_, entry)| revoked(entry)) {
+                return Verdict::Revoked(location.clone());
             }
         }
         let verdict = self.look_up_name(&host.name, key);
@@ -130,10 +130,10 @@ impl KnownHosts {
         if plain().any(|(_, entry)| entry.blob == key.blob) {
             return Verdict::Known;
         }
-        if let Some((place, entry)) = plain().find(|(_, entry)| entry.key_type == key.key_type) {
-            return Verdict::Changed(place.clone(), super::key::fingerprint(&entry.blob));
+        if let Some((location, entry)) = plain().find(|(_, entry)| entry.key_type == key.key_type) {
+            return Verdict::Changed(location.clone(), super::key::fingerprint(&entry.blob));
         }
-        let others = plain().map(|(place, entry)| (entry.key_type.clone(), place.clone()));
+        let others = plain().map(|(location, entry)| (entry.key_type.clone(), location.clone()));
         Verdict::Unknown(others.collect())
     }
 
@@ -173,7 +173,7 @@ impl KnownHosts {
 pub fn lines_about(text: &[u8], name: &str) -> Vec<usize> {
     let mut known = KnownHosts::default();
     known.take(Path::new("known_hosts"), &String::from_utf8_lossy(text));
-    known.about(name).map(|(place, _)| place.line).collect()
+    known.about(name).map(|(location, _)| location.line).collect()
 }
 
 #[cfg(test)]
@@ -205,8 +205,14 @@ mod tests {
         let known = known(&text);
         assert_eq!(known.look_up(&host, &key(2)), Verdict::Known);
         let changed = known.look_up(&host, &key(1));
-        assert!(matches!(changed, Verdict::Changed(Place { line: 2, .. }, _)), "{changed:?}");
-        assert!(matches!(known.look_up(&host, &key(9)), Verdict::Revoked(Place { line: 3, .. })));
+        assert!(
+            matches!(changed, Verdict::Changed(LineLocation { line: 2, .. }, _)),
+            "{changed:?}"
+        );
+        assert!(matches!(
+            known.look_up(&host, &key(9)),
+            Verdict::Revoked(LineLocation { line: 3, .. })
+        ));
         let unlisted = HostName::new(None, "stranger", 22);
         assert_eq!(known.look_up(&unlisted, &key(2)), Verdict::Unknown(Vec::new()));
     }

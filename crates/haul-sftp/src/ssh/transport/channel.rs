@@ -16,7 +16,7 @@ use super::Session;
 use super::end::{End, violation};
 use super::state::one_line;
 use super::wire::{Put, length, message};
-use crate::ssh::STDERR_KEPT;
+use crate::ssh::STDERR_LIMIT;
 
 /// The receive window of a channel, in bytes: enough for 1 Gbit/s at 250 ms. Dropbear stalls above
 /// 64 MiB.
@@ -144,7 +144,7 @@ impl Line {
             Some(guess) if guess != remote => Event::WrongGuess,
             _ => Event::Opened,
         };
-        self.look_again();
+        self.wake_senders();
         let close = state.we_closed.then(|| to(message::CHANNEL_CLOSE, remote));
         Ok((event, close))
     }
@@ -161,7 +161,7 @@ impl Line {
             return Err(violation("a window of more than 2^32 - 1 bytes"));
         }
         drop(state);
-        self.look_again();
+        self.wake_senders();
         Ok(())
     }
 
@@ -179,7 +179,7 @@ impl Line {
     }
 
     /// Wakes tasks that wait for room in the window.
-    pub fn look_again(&self) {
+    pub fn wake_senders(&self) {
         self.moved.notify_waiters();
     }
 
@@ -201,7 +201,7 @@ impl Line {
     pub fn end(&self) -> Option<Vec<u8>> {
         let mut state = self.state();
         state.ended = true;
-        self.look_again();
+        self.wake_senders();
         let first = !std::mem::replace(&mut state.we_closed, true);
         state.remote.filter(|_| first).map(|remote| to(message::CHANNEL_CLOSE, remote))
     }
@@ -359,7 +359,7 @@ impl Incoming {
                 }
                 Event::Stderr(data) => {
                     self.consumed(data.len());
-                    let room = STDERR_KEPT.saturating_sub(self.stderr.len());
+                    let room = STDERR_LIMIT.saturating_sub(self.stderr.len());
                     self.stderr.extend(data.iter().take(room));
                 }
                 Event::Status { text, good, never } => {
@@ -430,7 +430,7 @@ impl Drop for Incoming {
     fn drop(&mut self) {
         // A task that waits for room to send would wait for ever.
         self.shared.line.state().ended = true;
-        self.shared.line.look_again();
+        self.shared.line.wake_senders();
         self.shared.session.connection.make_room();
     }
 }

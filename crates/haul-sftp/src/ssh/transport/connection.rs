@@ -159,22 +159,22 @@ impl Connection {
         self.output().broken = true;
         // Dropping the inboxes ends the channels for their readers.
         for (_, entry) in self.channels().drain() {
-            entry.line.look_again();
+            entry.line.wake_senders();
         }
         self.room.notify_waiters();
         self.filled.notify_one();
     }
 
     /// Sends DISCONNECT and closes the connection once the output is written.
-    pub fn farewell(&self) {
+    pub fn disconnect(&self) {
         let mut output = self.output();
         if self.state.end().is_none() {
-            let mut goodbye = vec![message::DISCONNECT];
+            let mut disconnect = vec![message::DISCONNECT];
             // By application (RFC 4253, 11.1).
-            goodbye.u32(11);
-            goodbye.string(b"");
-            goodbye.string(b"");
-            output.put(&goodbye);
+            disconnect.u32(11);
+            disconnect.string(b"");
+            disconnect.string(b"");
+            output.put(&disconnect);
         }
         drop(output);
         self.close();
@@ -266,7 +266,7 @@ impl Output {
     ///
     /// # Errors
     /// If too many bytes of responses are waiting.
-    pub fn check_answers(&self) -> Result<(), End> {
+    pub fn check_responses(&self) -> Result<(), End> {
         if self.ready.len() + self.held_bytes > 2 * ROOM + RESPONSES {
             return Err(violation("it sends requests without reading the responses"));
         }

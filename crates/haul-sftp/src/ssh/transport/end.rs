@@ -10,7 +10,7 @@ pub enum End {
     /// The host key was refused.
     Refused(Error),
     /// The server sent DISCONNECT.
-    Farewell {
+    Disconnected {
         /// Its description.
         text: String,
         /// Whether the two ends are incompatible, so that retrying is pointless.
@@ -41,7 +41,7 @@ pub enum End {
     /// Nothing was received for longer than the keepalive settings allow.
     Silent,
     /// It was closed at this end.
-    GivenUp,
+    ClosedHere,
 }
 
 /// The end of a connection whose far end violates the protocol.
@@ -54,7 +54,7 @@ impl End {
     pub fn reason(&self) -> String {
         match self {
             Self::Refused(error) => error.to_string(),
-            Self::Farewell { text, .. } => format!("the server disconnected: {text}"),
+            Self::Disconnected { text, .. } => format!("the server disconnected: {text}"),
             Self::Closed => "the server closed the connection".to_owned(),
             Self::Broken(error) => format!("the connection was lost: {error}"),
             Self::NotSsh => "not an SSH server".to_owned(),
@@ -73,7 +73,7 @@ impl End {
             Self::Unexpected => {
                 "the server agreed on another key exchange method than before".to_owned()
             }
-            Self::GivenUp => "the connection is closed".to_owned(),
+            Self::ClosedHere => "the connection is closed".to_owned(),
         }
     }
 
@@ -83,11 +83,11 @@ impl End {
         let error = |kind| of(kind, "connect").because(self.reason());
         match self {
             // Not transient: a server that cannot negotiate now never will.
-            Self::Farewell { fatal: true, .. }
+            Self::Disconnected { fatal: true, .. }
             | Self::NotSsh
             | Self::NoCommon { .. }
             | Self::Violation(_) => error(ErrorKind::Protocol),
-            Self::Farewell { .. } => error(ErrorKind::Busy),
+            Self::Disconnected { .. } => error(ErrorKind::Busy),
             Self::Closed => of(ErrorKind::Busy, "connect").because(
                 "the server closed the connection before the key exchange; it may have too many \
                  unauthenticated connections (MaxStartups)",
@@ -100,7 +100,7 @@ impl End {
             Self::WrongSignature => of(ErrorKind::Unauthenticated, "verify the host key")
                 .because(self.reason())
                 .with_retry(Retry::Never),
-            Self::Silent | Self::Unexpected | Self::GivenUp => error(ErrorKind::Unreachable),
+            Self::Silent | Self::Unexpected | Self::ClosedHere => error(ErrorKind::Unreachable),
         }
     }
 
@@ -108,7 +108,7 @@ impl End {
     pub fn during(&self, location: &str, operation: &'static str) -> Error {
         let of = |kind| Error::new(kind, operation).at(location);
         match self {
-            Self::Farewell { .. } if operation == "authenticate" => {
+            Self::Disconnected { .. } if operation == "authenticate" => {
                 of(ErrorKind::Unauthenticated).because(self.reason()).with_retry(Retry::Never)
             }
             Self::Violation(_) | Self::NoCommon { .. } => {

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use bytes::BytesMut;
 
 use super::cipher::{Cipher, Material, Suite};
-use super::handshake::read_answer;
+use super::handshake::parse_auth_response;
 use super::host_key::verified;
 use super::identification::Identification;
 use super::negotiation::Offer;
@@ -73,7 +73,7 @@ pub fn packets(data: &[u8]) {
         opener.renew(cipher, true);
     }
     let mut buffer = BytesMut::from(rest);
-    while let Ok(Some(whole)) = opener.coming(&mut buffer) {
+    while let Ok(Some(whole)) = opener.packet_length(&mut buffer) {
         // The limit does not include length and tag.
         assert!(whole <= PACKET_MAX + 4 + 64, "{whole}");
         if whole > buffer.len() {
@@ -90,7 +90,7 @@ pub fn packets(data: &[u8]) {
 /// Responses to authentication requests.
 pub fn authentication(data: &[u8]) {
     // Any input is parsed or refused, without a panic.
-    drop(read_answer(data));
+    drop(parse_auth_response(data));
 }
 
 /// Host keys and certificates: none is accepted without a valid signature.

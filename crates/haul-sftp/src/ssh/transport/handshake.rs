@@ -49,7 +49,7 @@ const METHODS: [&str; 5] =
 
 /// The server's response to an authentication request.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum AuthResponse {
     /// The user is authenticated.
     Success,
     /// The request was refused, or (`partial`) it was accepted but another method is required too.
@@ -60,16 +60,16 @@ pub enum Answer {
         partial: bool,
     },
     /// Prompts of keyboard-interactive.
-    Questions(Questions),
+    Prompts(Prompts),
 }
 
 /// Prompts of keyboard-interactive (RFC 4256, 3.2).
 #[derive(Debug, PartialEq, Eq)]
-pub struct Questions {
+pub struct Prompts {
     /// A heading and instructions, both often empty.
     pub heading: String,
     /// The prompts, and whether what the user types may be echoed.
-    pub prompts: Vec<(String, bool)>,
+    pub items: Vec<(String, bool)>,
 }
 
 /// Signs with a private key.
@@ -174,7 +174,7 @@ impl Handshake {
         &mut self,
         half: &PublicHalf,
         signer: &mut dyn SignWith,
-    ) -> Result<Answer> {
+    ) -> Result<AuthResponse> {
         let (name, hash, blob) = self.offered(half).await?;
         if !signer.is_silent() {
             let mut probe = self.request(b"publickey");
@@ -195,7 +195,7 @@ impl Handshake {
         signed.boolean(true);
         signed.string(name.as_bytes());
         signed.string(&blob);
-        let prompting = self.connection.state.asking();
+        let prompting = self.connection.state.prompting();
         let signed = signer.sign(signed, hash).await?;
         drop(prompting);
         self.send_request(&signed[start..], true).await?;
@@ -207,7 +207,7 @@ impl Handshake {
     ///
     /// # Errors
     /// The connection was lost; the server requires a password change first.
-    pub async fn password(&mut self, password: &Secret) -> Result<Answer> {
+    pub async fn password(&mut self, password: &Secret) -> Result<AuthResponse> {
         let mut request = Zeroizing::new(self.request(b"password"));
         request.boolean(false);
         request.string(password.expose().as_bytes());
@@ -228,7 +228,7 @@ impl Handshake {
     ///
     /// # Errors
     /// The connection was lost.
-    pub async fn questions(&mut self) -> Result<Answer> {
+    pub async fn request_prompts(&mut self) -> Result<AuthResponse> {
         let mut request = self.request(b"keyboard-interactive");
         request.string(b"");
         request.string(b"");
@@ -241,7 +241,7 @@ impl Handshake {
     ///
     /// # Errors
     /// The connection was lost.
-    pub async fn answers(&mut self, responses: &[Secret]) -> Result<Answer> {
+    pub async fn respond_to_prompts(&mut self, responses: &[Secret]) -> Result<AuthResponse> {
         let mut info_response = Zeroizing::new(vec![message::USERAUTH_INFO_RESPONSE]);
         info_response.u32(super::wire::length(responses.len()));
         for response in responses {
@@ -342,7 +342,7 @@ impl Handshake {
                 self.rtts.add(1);
                 let state = &self.connection.state;
                 let accepted = state.reached(Phase::Serving);
-                state.patiently(self.response_limit, "authenticate", accepted).await?;
+                state.within_limit(self.response_limit, "authenticate", accepted).await?;
             } else {
                 service = Some(message);
             }
@@ -381,7 +381,7 @@ impl Handshake {
     async fn next_response(&mut self) -> Result<Bytes> {
         let state = &self.connection.state;
         let reply =
-            state.patiently(self.response_limit, "authenticate", self.responses.recv()).await?;
+            state.within_limit(self.response_limit, "authenticate", self.responses.recv()).await?;
         match reply {
             Some(reply) => Ok(reply),
             None => {
@@ -391,8 +391,8 @@ impl Handshake {
         }
     }
 
-    fn parse_response(&self, reply: &[u8]) -> Result<Answer> {
-        read_answer(reply)
+    fn parse_response(&self, reply: &[u8]) -> Result<AuthResponse> {
+        parse_auth_response(reply)
             .map_err(|end| end.during(self.connection.state.location(), "authenticate"))
     }
 }
@@ -409,26 +409,29 @@ const FIRST_CHANNEL: u32 = 0;
 ///
 /// # Errors
 /// The message is malformed, or not such a response.
-pub(super) fn read_answer(reply: &[u8]) -> Result<Answer, End> {
+pub(super) fn parse_auth_response(reply: &[u8]) -> Result<AuthResponse, End> {
     let mut reader = Reader::new(reply);
     match reader.byte()? {
-        message::USERAUTH_SUCCESS => Ok(Answer::Success),
+        message::USERAUTH_SUCCESS => Ok(AuthResponse::Success),
         message::USERAUTH_FAILURE => {
             let names = reader.names()?;
             let partial = reader.boolean()?;
             let known = |name: &&str| METHODS.iter().copied().find(|known| known == name);
-            Ok(Answer::Failure { remaining: names.iter().filter_map(known).collect(), partial })
+            Ok(AuthResponse::Failure {
+                remaining: names.iter().filter_map(known).collect(),
+                partial,
+            })
         }
         message::USERAUTH_60 => {
             let heading = [reader.text()?, reader.text()?].map(|text| text.trim().to_owned());
             reader.string()?;
             let count = reader.u32()?;
-            let mut prompts = Vec::new();
+            let mut items = Vec::new();
             for _ in 0..count {
-                prompts.push((visible(&reader.text()?), reader.boolean()?));
+                items.push((visible(&reader.text()?), reader.boolean()?));
             }
             let heading = visible(heading.join("\n").trim());
-            Ok(Answer::Questions(Questions { heading, prompts }))
+            Ok(AuthResponse::Prompts(Prompts { heading, items }))
         }
         other => Err(super::end::violation(format!("message {other} in authentication"))),
     }

@@ -26,7 +26,7 @@ impl Identification {
     /// returned without its line end. `None` if it has not arrived yet.
     ///
     /// # Errors
-    /// [`End::NotSsh`] if the peer does not speak SSH 2 or exceeds a limit; [`End::Farewell`] if it sends one
+    /// [`End::NotSsh`] if the peer does not speak SSH 2 or exceeds a limit; [`End::Disconnected`] if it sends one
     /// of the lines in `REFUSALS`.
     pub fn next(&mut self, buffer: &mut BytesMut) -> Result<Option<String>, End> {
         while let Some(end) = buffer.iter().position(|&byte| byte == b'\n') {
@@ -41,7 +41,7 @@ impl Identification {
                 return Ok(Some(line));
             }
             if REFUSALS.contains(&line.trim_end()) {
-                return Err(End::Farewell { text: line, fatal: false });
+                return Err(End::Disconnected { text: line, fatal: false });
             }
             self.skipped += end + 1;
             if line.starts_with("SSH-") || self.skipped > PREAMBLE {
@@ -52,7 +52,7 @@ impl Identification {
     }
 
     /// True if lines before the identification were received.
-    pub const fn has_passed(&self) -> bool {
+    pub const fn has_skipped_lines(&self) -> bool {
         self.skipped > 0
     }
 }
@@ -80,6 +80,6 @@ mod tests {
         assert!(read(&format!("{}\nSSH-2.0-x\n", "x".repeat(9000))).is_err());
         assert!(read(&"line\n".repeat(20_000)).is_err());
         let busy = read("Exceeded MaxStartups\r\n").unwrap_err();
-        assert!(matches!(busy, End::Farewell { fatal: false, .. }), "{busy:?}");
+        assert!(matches!(busy, End::Disconnected { fatal: false, .. }), "{busy:?}");
     }
 }

@@ -53,7 +53,7 @@ enum Known {
 pub struct Memory {
     known: watch::Sender<Known>,
     /// How often the server has negotiated another key exchange than expected.
-    surprises: AtomicU64,
+    mispredictions: AtomicU64,
     /// The file for later runs.
     stored: Option<Stored>,
 }
@@ -67,12 +67,12 @@ impl Memory {
             port,
         });
         let known = stored.as_ref().and_then(Stored::read).map_or(Known::Nothing, Known::Is);
-        Self { known: watch::Sender::new(known), surprises: AtomicU64::new(0), stored }
+        Self { known: watch::Sender::new(known), mispredictions: AtomicU64::new(0), stored }
     }
 
     /// How often the server has negotiated another key exchange than expected.
-    pub fn surprises(&self) -> u64 {
-        self.surprises.load(Ordering::Acquire)
+    pub fn mispredictions(&self) -> u64 {
+        self.mispredictions.load(Ordering::Acquire)
     }
 
     /// The expected result of the negotiation. Over a long path (`rtt`), waits for another connection that is
@@ -113,8 +113,8 @@ impl Memory {
     }
 
     /// The server has negotiated another key exchange than expected.
-    pub fn surprised(&self) {
-        self.surprises.fetch_add(1, Ordering::Release);
+    pub fn mispredicted(&self) {
+        self.mispredictions.fetch_add(1, Ordering::Release);
         self.known.send_replace(Known::Nothing);
         self.store(None);
     }
@@ -269,8 +269,8 @@ mod tests {
         assert_eq!((guess.kex, guess.preferred), (agreed().kex, agreed().preferred));
         drop((first, second));
         assert_eq!(kex(&memory).await, Some("curve25519-sha256"));
-        memory.surprised();
-        assert_eq!((kex(&memory).await, memory.surprises()), (None, 1));
+        memory.mispredicted();
+        assert_eq!((kex(&memory).await, memory.mispredictions()), (None, 1));
     }
 
     #[tokio::test]
@@ -304,7 +304,7 @@ mod tests {
             assert!(!String::from_utf8_lossy(&all).contains("example"), "{path:?}");
         }
         assert_eq!(kex(&Memory::new(Some(directory.path()), "host.example", 23)).await, None);
-        memory().surprised();
+        memory().mispredicted();
         known(None).await;
         first.agreed("SSH-2.0-dropbear_2022.83", &agreed());
         first.verified();

@@ -53,7 +53,7 @@ pub use self::channel::{Channel, Incoming, Outgoing};
 use self::connection::Connection;
 use self::end::End;
 pub use self::handshake::{
-    Answer, Handshake, PublicHalf, Questions, RSA_SIGNATURES, SignWith, known_methods,
+    AuthResponse, Handshake, Prompts, PublicHalf, RSA_SIGNATURES, SignWith, known_methods,
 };
 use self::link::Link;
 pub use self::memory::Memory;
@@ -124,7 +124,7 @@ pub struct Opening<'a> {
     /// Where long waits for it are reported.
     pub waits: HostWaits,
     /// Where RTTs are counted.
-    pub round_trips: RttCounter,
+    pub rtts: RttCounter,
     /// The RTT, if known.
     pub rtt: Option<Duration>,
 }
@@ -155,7 +155,7 @@ pub async fn open((source, sink): Link, opening: Opening<'_>) -> Result<Handshak
         interval: config.alive_interval,
         // The connection ends after `alive_count` silent intervals (at least 2; with 0, never). No keepalive is
         // sent at the end of the last one, which is the time for the response to the last keepalive.
-        questions: match config.alive_count {
+        max_keepalives: match config.alive_count {
             0 => 0,
             count => count.saturating_sub(1).max(1),
         },
@@ -166,15 +166,15 @@ pub async fn open((source, sink): Link, opening: Opening<'_>) -> Result<Handshak
     let reader = tokio::spawn(receiver.run()).abort_handle();
     tokio::spawn(sender::run(Arc::clone(&connection), sink));
     let close_on_drop = CloseOnDrop { connection: Arc::clone(&connection), reader };
-    state.patiently(config.connect_timeout, "connect", state.reached(Phase::Ready)).await?;
+    state.within_limit(config.connect_timeout, "connect", state.reached(Phase::Ready)).await?;
     if let Some(end) = state.end().filter(|_| state.session_id.get().is_none()) {
         if matches!(end, End::Unexpected) {
-            memory.surprised();
+            memory.mispredicted();
         }
         return Err(end.before_keys(state.location()));
     }
     // One RTT for identifications and KEXINITs, which cross each other. Another one for the keys, unless our half was
     // sent along.
-    opening.round_trips.add(if expected.guess.is_some() { 1 } else { 2 });
-    Ok(Handshake::new(close_on_drop, responses, config, opening.round_trips))
+    opening.rtts.add(if expected.guess.is_some() { 1 } else { 2 });
+    Ok(Handshake::new(close_on_drop, responses, config, opening.rtts))
 }

@@ -132,7 +132,7 @@ pub struct Opener {
     used: Use,
     inflate: Option<Inflate>,
     /// Bytes of the packet at the front of the input, with length and tag.
-    coming: Option<usize>,
+    packet_length: Option<usize>,
 }
 
 /// A decrypted packet.
@@ -147,7 +147,13 @@ pub enum Opened {
 impl Opener {
     /// For the packets before the first key exchange, without encryption.
     pub fn clear() -> Self {
-        Self { cipher: Cipher::Clear, number: 0, used: Use::new(), inflate: None, coming: None }
+        Self {
+            cipher: Cipher::Clear,
+            number: 0,
+            used: Use::new(),
+            inflate: None,
+            packet_length: None,
+        }
     }
 
     /// Switches to new keys. `restart`: packets are counted from 0 again (strict key exchange).
@@ -180,8 +186,8 @@ impl Opener {
     ///
     /// # Errors
     /// An invalid length. Nothing is allocated for it.
-    pub fn coming(&mut self, input: &mut [u8]) -> Result<Option<usize>, End> {
-        if self.coming.is_none() && input.len() >= self.cipher.head() {
+    pub fn packet_length(&mut self, input: &mut [u8]) -> Result<Option<usize>, End> {
+        if self.packet_length.is_none() && input.len() >= self.cipher.head() {
             let length = self.cipher.length(self.number, input)?;
             let length = usize::try_from(length).unwrap_or(usize::MAX);
             // Padding, its length, and a message of one byte.
@@ -195,17 +201,17 @@ impl Opener {
                     "a packet of {length} bytes, not a multiple of the block size"
                 )));
             }
-            self.coming = Some(LENGTH + length + self.cipher.tag());
+            self.packet_length = Some(LENGTH + length + self.cipher.tag());
         }
-        Ok(self.coming)
+        Ok(self.packet_length)
     }
 
-    /// Decrypts a packet of the length that [`Opener::coming`] returned.
+    /// Decrypts a packet of the length that [`Opener::packet_length`] returned.
     ///
     /// # Errors
     /// The packet was forged or is malformed.
     pub fn open(&mut self, packet: &mut [u8]) -> Result<Opened, End> {
-        self.coming = None;
+        self.packet_length = None;
         self.cipher.open(self.number, packet)?;
         self.number = self.number.wrapping_add(1);
         self.used.add(packet.len());
@@ -281,7 +287,7 @@ mod tests {
                 let mut whole = None;
                 for &byte in wire.iter().take(40) {
                     received.push(byte);
-                    whole = opener.coming(&mut received).unwrap();
+                    whole = opener.packet_length(&mut received).unwrap();
                 }
                 assert_eq!(whole, Some(wire.len()), "{suite:?}");
                 received.extend_from_slice(&wire[received.len()..]);
@@ -301,7 +307,7 @@ mod tests {
                 let (_, mut opener) = pair(suite);
                 let mut changed = wire.clone();
                 changed[bit / 8] ^= 1 << (bit % 8);
-                let opened = match opener.coming(&mut changed) {
+                let opened = match opener.packet_length(&mut changed) {
                     // The length may have changed: the packet is then incomplete or cut.
                     Ok(Some(whole)) if whole <= changed.len() => {
                         changed.truncate(whole);
@@ -323,7 +329,7 @@ mod tests {
                 sealer.seal(packet, |out| out.extend(message(20))).unwrap();
             }
             let second = &mut packets[1];
-            let refused = match opener.coming(second) {
+            let refused = match opener.packet_length(second) {
                 Ok(Some(whole)) if whole == second.len() => opener.open(second).is_err(),
                 Ok(_) | Err(_) => true,
             };

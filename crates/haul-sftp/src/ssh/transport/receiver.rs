@@ -52,7 +52,7 @@ pub struct Host {
 #[derive(Debug, Clone, Copy)]
 pub struct Alive {
     pub interval: Option<Duration>,
-    pub questions: u32,
+    pub max_keepalives: u32,
 }
 
 /// The stage of a key exchange.
@@ -146,7 +146,7 @@ impl Receiver {
                 self.connection.output().begin_exchange(&self.connection.offer)?;
                 self.connection.send();
             }
-            let whole = self.opener.coming(&mut self.read_buffer.buffer)?.unwrap_or(0);
+            let whole = self.opener.packet_length(&mut self.read_buffer.buffer)?.unwrap_or(0);
             self.fill(whole).await?;
         }
     }
@@ -159,7 +159,7 @@ impl Receiver {
                 return Ok(line);
             }
             if let Err(end) = self.fill(0).await {
-                return Err(if lines.has_passed() { End::NotSsh } else { end });
+                return Err(if lines.has_skipped_lines() { End::NotSsh } else { end });
             }
         }
     }
@@ -174,7 +174,10 @@ impl Receiver {
             let Some(interval) = interval else { break reading.await };
             match timeout(interval, reading).await {
                 Ok(read) => break read,
-                Err(_) if self.alive.questions > 0 && self.keepalives >= self.alive.questions => {
+                Err(_)
+                    if self.alive.max_keepalives > 0
+                        && self.keepalives >= self.alive.max_keepalives =>
+                {
                     return Err(End::Silent);
                 }
                 Err(_) => {
@@ -199,7 +202,7 @@ impl Receiver {
 
     /// The next complete message in the read buffer.
     fn next_message(&mut self) -> Result<Option<Bytes>, End> {
-        let Some(whole) = self.opener.coming(&mut self.read_buffer.buffer)? else {
+        let Some(whole) = self.opener.packet_length(&mut self.read_buffer.buffer)? else {
             return Ok(None);
         };
         if self.read_buffer.buffer.len() < whole {
@@ -230,7 +233,10 @@ impl Receiver {
                 let reason = reader.u32()?;
                 // Key exchange failed; protocol version not supported (RFC 4253, 11.1).
                 let fatal = [3, 8].contains(&reason);
-                return Err(End::Farewell { text: one_line(&printable(&reader.text()?)), fatal });
+                return Err(End::Disconnected {
+                    text: one_line(&printable(&reader.text()?)),
+                    fatal,
+                });
             }
             message::KEXINIT => return self.offered(&message),
             message::KEX_REPLY => return self.replied(&message).await,
@@ -354,7 +360,7 @@ impl Receiver {
         let key = host_key::verified(&agreed.host_key, shown, signature, &hash)?;
         let initial = self.accepted.is_none();
         if self.accepted.as_deref() != Some(shown) {
-            let _prompting = state.asking();
+            let _prompting = state.prompting();
             self.host.judge.judge(&self.host.known, &key).await.map_err(End::Refused)?;
             self.accepted = Some(Bytes::copy_from_slice(shown));
         }
@@ -494,7 +500,7 @@ impl Receiver {
     /// Sends a message, unless the server has left too many responses unread.
     fn send(&self, message: &[u8]) -> Result<(), End> {
         let mut output = self.connection.output();
-        output.check_answers()?;
+        output.check_responses()?;
         output.put(message);
         drop(output);
         self.connection.send();

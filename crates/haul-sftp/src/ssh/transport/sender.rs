@@ -33,7 +33,7 @@ pub async fn run(connection: Arc<Connection>, mut sink: Sink) {
         }
         buffer = output;
     }
-    connection.finish(End::GivenUp);
+    connection.finish(End::ClosedHere);
 }
 
 async fn overtime(connection: &Connection) {

@@ -17,7 +17,7 @@ use super::wire::{Put, message};
 use haul_net::with_port;
 
 /// How long to wait for a DISCONNECT to be sent.
-const FAREWELL: Duration = Duration::from_secs(1);
+const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The likely cause when OpenSSH refuses a session channel: its text is only `open failed`.
 const SESSION_REMARK: &str = "; MaxSessions may be reached";
@@ -141,7 +141,7 @@ impl Session {
         let state = &self.connection.state;
         // Keepalives close the connection if nothing arrives; the limit is for servers that respond to
         // keepalives and nothing else.
-        match state.patiently(self.response_limit, "open a channel", channel.opened()).await? {
+        match state.within_limit(self.response_limit, "open a channel", channel.opened()).await? {
             Event::Opened => Ok(false),
             Event::WrongGuess => Ok(true),
             Event::Refused { reason, text } => Err(state
@@ -156,9 +156,9 @@ impl Session {
 
     /// Sends DISCONNECT and waits up to a second until it is sent.
     pub async fn close(&self) {
-        self.connection.farewell();
+        self.connection.disconnect();
         // The connection ends either way.
-        let _ = timeout(FAREWELL, self.connection.state.ended()).await;
+        let _ = timeout(DISCONNECT_TIMEOUT, self.connection.state.ended()).await;
     }
 }
 

@@ -112,13 +112,13 @@ impl State {
 
     /// The error of an operation during which the connection has ended.
     pub fn lost(&self, operation: &'static str) -> Error {
-        self.end.get().unwrap_or(&End::GivenUp).during(&self.location, operation)
+        self.end.get().unwrap_or(&End::ClosedHere).during(&self.location, operation)
     }
 
     /// Marks that the user is being prompted, until the guard is dropped.
-    pub fn asking(&self) -> Asking<'_> {
+    pub fn prompting(&self) -> Prompting<'_> {
         self.prompting.store(true, Ordering::Relaxed);
-        Asking { state: self, _pause: self.waits.pause() }
+        Prompting { state: self, _pause: self.waits.pause() }
     }
 
     /// Waits for the peer, but at most `limit`. The limit does not apply while the user is being prompted: comparing a
@@ -126,7 +126,7 @@ impl State {
     ///
     /// # Errors
     /// `Unreachable` at the limit.
-    pub async fn patiently<T>(
+    pub async fn within_limit<T>(
         &self,
         limit: Option<Duration>,
         operation: &'static str,
@@ -151,12 +151,12 @@ impl State {
 
 /// A guard: the user is being prompted until it is dropped.
 #[derive(Debug)]
-pub struct Asking<'a> {
+pub struct Prompting<'a> {
     state: &'a State,
     _pause: Pause,
 }
 
-impl Drop for Asking<'_> {
+impl Drop for Prompting<'_> {
     fn drop(&mut self) {
         self.state.prompting.store(false, Ordering::Relaxed);
     }

@@ -50,8 +50,8 @@ struct Plan {
     guess: bool,
     /// Messages before its KEXINIT, after it, and between its KEX_REPLY and NEWKEYS.
     before_offer: Vec<Vec<u8>>,
-    behind_offer: Vec<Vec<u8>>,
-    behind_half: Vec<Vec<u8>>,
+    after_offer: Vec<Vec<u8>>,
+    after_half: Vec<Vec<u8>>,
     /// A message before NEWKEYS that an attacker inserts: the server does not count it.
     inserted: Option<Vec<u8>>,
     /// The seed of its host key is 32 of this byte.
@@ -71,8 +71,8 @@ impl Default for Plan {
             suite: SUITE,
             guess: false,
             before_offer: Vec::new(),
-            behind_offer: Vec::new(),
-            behind_half: Vec::new(),
+            after_offer: Vec::new(),
+            after_half: Vec::new(),
             inserted: None,
             seed: 7,
             blob: None,
@@ -141,7 +141,7 @@ impl Server {
         }
         let offer = plan.offer();
         self.send(&offer).await;
-        for message in &plan.behind_offer {
+        for message in &plan.after_offer {
             self.send(message).await;
         }
         let theirs = self.receive_one(message::KEXINIT).await;
@@ -175,7 +175,7 @@ impl Server {
         reply.string(&own);
         reply.string(&signature);
         self.send(&reply).await;
-        for message in &plan.behind_half {
+        for message in &plan.after_half {
             self.send(message).await;
         }
         if let Some(inserted) = &plan.inserted {
@@ -243,7 +243,7 @@ impl Server {
             return self.read_already.remove(0);
         }
         loop {
-            let whole = self.opener.coming(&mut self.buffer).unwrap();
+            let whole = self.opener.packet_length(&mut self.buffer).unwrap();
             if let Some(whole) = whole.filter(|whole| self.buffer.len() >= *whole) {
                 let mut packet = self.buffer.split_to(whole);
                 let Opened::Within(range) = self.opener.open(&mut packet).unwrap() else {

@@ -95,7 +95,7 @@ impl Client {
     ///
     /// # Errors
     /// The server refuses the request or cannot be reached, the response is malformed, or the request is too long.
-    pub async fn ask(&self, request: &Request) -> Result<Bytes, Failure> {
+    pub async fn request(&self, request: &Request) -> Result<Bytes, Failure> {
         if request.body().remaining() > wire::MAX_FRAME {
             return Err(Failure::TooLong);
         }

@@ -13,7 +13,7 @@ use super::connect::{connect, locate};
 use super::file;
 use super::prompter::Prompter;
 use crate::args::{ConfigAddArgs, ProtocolArg};
-use crate::backends::{Places, location_of, settings_of};
+use crate::backends::{Storages, location_of, settings_of};
 use crate::config::edit::{self, NewRemote};
 use crate::config::{Config, check_name, location, user_name};
 use crate::exit::{Exit, Stop};
@@ -81,9 +81,9 @@ async fn is_reached(
     prompter: Option<&Prompter>,
     printer: &Printer,
 ) -> Result<bool, Stop> {
-    let places = Places::for_names(config, &args.connection, printer)?;
-    let (name, location) = locate(&places, &args.name)?;
-    let tried = connect(&places, name, location).await;
+    let storages = Storages::for_names(config, &args.connection, printer)?;
+    let (name, location) = locate(&storages, &args.name)?;
+    let tried = connect(&storages, name, location).await;
     match &tried.outcome {
         Ok(_) if printer.is_json() => Ok(true),
         Ok(_) => {
@@ -150,24 +150,24 @@ impl Inputs<'_> {
         if let Some(prompter) = self.prompter {
             if new_port.is_none() && !is_given {
                 let prompt = format!("Port [{}]", scheme.default_port());
-                new_port = prompter.ask(&prompt, |input| optional(input, port_number)).await?;
+                new_port = prompter.prompt(&prompt, |input| optional(input, port_number)).await?;
             }
             if new_user.is_none() && user.is_none() {
-                let usual = self.usual_user(*scheme, host, new_port.or(*port));
-                let prompt = format!("User [{usual}]");
+                let default = self.default_user(*scheme, host, new_port.or(*port));
+                let prompt = format!("User [{default}]");
                 let check = |input: &str| optional(input, |name| user_name(name.to_owned()));
-                new_user = prompter.ask(&prompt, check).await?;
+                new_user = prompter.prompt(&prompt, check).await?;
             }
             let signs_in = *scheme == Scheme::Sftp || new_user.is_some() || user.is_some();
             if command.is_none() && signs_in {
-                let usual = if *scheme == Scheme::Sftp {
+                let default = if *scheme == Scheme::Sftp {
                     "none: keys, or a prompt"
                 } else {
                     "none: a prompt"
                 };
-                let prompt = format!("Command that prints the password [{usual}]");
+                let prompt = format!("Command that prints the password [{default}]");
                 command =
-                    prompter.ask(&prompt, |input| optional(input, |c| Ok(c.to_owned()))).await?;
+                    prompter.prompt(&prompt, |input| optional(input, |c| Ok(c.to_owned()))).await?;
             }
         }
         Ok(NewRemote { url, user: new_user, port: new_port, password_command: command })
@@ -211,7 +211,7 @@ impl Inputs<'_> {
             None => {
                 let prompt =
                     format!("Protocol ({}) [sftp]", PROTOCOLS.map(|(name, _)| name).join(", "));
-                prompter.ask(&prompt, protocol_named).await?
+                prompter.prompt(&prompt, protocol_named).await?
             }
         };
         let Some(scheme) = scheme_of(protocol) else {
@@ -219,20 +219,20 @@ impl Inputs<'_> {
                 Some(path) => self.written(path).map(|(url, _)| url),
                 None => {
                     let path =
-                        prompter.ask("Directory", |input| needed(input, "a directory")).await?;
+                        prompter.prompt("Directory", |input| needed(input, "a directory")).await?;
                     self.written(&local(&path)).map(|(url, _)| url)
                 }
             };
         };
         let host = match &args.host {
             Some(host) => check_host(host).map_err(|cause| usage(&cause))?,
-            None => prompter.ask("Host", check_host).await?,
+            None => prompter.prompt("Host", check_host).await?,
         };
         let path = match &args.path {
             Some(path) => path.clone(),
             None => {
-                let usual = if scheme == Scheme::Sftp { "home directory" } else { "/" };
-                prompter.ask(&format!("Path [{usual}]"), |input| Ok(input.to_owned())).await?
+                let default = if scheme == Scheme::Sftp { "home directory" } else { "/" };
+                prompter.prompt(&format!("Path [{default}]"), |input| Ok(input.to_owned())).await?
             }
         };
         Ok(url_of(scheme, &host, &path))
@@ -269,7 +269,7 @@ impl Inputs<'_> {
     }
 
     /// The default user, for the prompt.
-    fn usual_user(&self, scheme: Scheme, host: &str, port: Option<u16>) -> String {
+    fn default_user(&self, scheme: Scheme, host: &str, port: Option<u16>) -> String {
         match scheme {
             Scheme::Sftp => {
                 // Errors in ssh_config are reported when connecting.

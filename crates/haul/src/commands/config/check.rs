@@ -7,7 +7,7 @@ use futures_util::{StreamExt as _, stream};
 use super::connect::{connect, locate};
 use super::file;
 use crate::args::ConfigCheckArgs;
-use crate::backends::Places;
+use crate::backends::Storages;
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use crate::output::{Printer, json};
@@ -49,12 +49,12 @@ async fn remotes(
     config: &Config,
     printer: &Printer,
 ) -> Result<usize, Stop> {
-    let places = Places::for_names(config, &args.connection, printer)?;
+    let storages = Storages::for_names(config, &args.connection, printer)?;
     let mut remotes: Vec<_> = config.remote.iter().collect();
     remotes.sort_by_key(|(_, remote)| remote.line);
-    let located = remotes.iter().map(|(name, _)| locate(&places, name.as_str()));
+    let located = remotes.iter().map(|(name, _)| locate(&storages, name.as_str()));
     let located = located.collect::<Result<Vec<_>, _>>()?;
-    let tries = located.into_iter().map(|(name, location)| connect(&places, name, location));
+    let tries = located.into_iter().map(|(name, location)| connect(&storages, name, location));
     let mut tries = stream::iter(tries).buffered(SIDE_BY_SIDE);
     let mut failed = 0;
     while let Some(tried) = tries.next().await {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use haul_storage::{Error, ErrorKind, Location};
 
-use crate::backends::Places;
+use crate::backends::Storages;
 use crate::exit::Stop;
 use crate::output::Printer;
 use crate::units::duration;
@@ -22,18 +22,21 @@ pub(super) struct Attempt<'a> {
 
 /// The location of a remote. A command locates all its remotes before it connects to the first, so that an
 /// ambiguous `HAUL_PASSWORD` is refused rather than sent to it.
-pub(super) fn locate<'a>(places: &Places<'_>, name: &'a str) -> Result<(&'a str, Location), Stop> {
-    Ok((name, places.locate(&OsString::from(format!("{name}:")))?))
+pub(super) fn locate<'a>(
+    storages: &Storages<'_>,
+    name: &'a str,
+) -> Result<(&'a str, Location), Stop> {
+    Ok((name, storages.locate(&OsString::from(format!("{name}:")))?))
 }
 
 /// Connects to a remote and signs in.
 pub(super) async fn connect<'a>(
-    places: &Places<'_>,
+    storages: &Storages<'_>,
     name: &'a str,
     location: Location,
 ) -> Attempt<'a> {
     let began = Instant::now();
-    let outcome = match places.existing(&location).await {
+    let outcome = match storages.existing(&location).await {
         Ok(_) => Ok(true),
         // The host has responded that the path does not exist: the settings work.
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),

@@ -3,13 +3,13 @@
 mod add;
 mod check;
 mod connect;
+mod defaults;
 mod edit;
 mod file;
 mod list;
 mod prompter;
 mod remove;
 mod show;
-mod usual;
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;

@@ -24,7 +24,7 @@ impl Prompter {
     ///
     /// # Errors
     /// If the terminal is closed, or input ends.
-    pub(super) async fn ask<T>(
+    pub(super) async fn prompt<T>(
         &self,
         prompt: &str,
         check: impl Fn(&str) -> Result<T, String>,
@@ -50,6 +50,6 @@ impl Prompter {
             "n" | "no" => Ok(false),
             _ => Err("Please type 'yes' or 'no'.".to_owned()),
         };
-        self.ask(&format!("{prompt} (yes/no) [{choice}]"), check).await
+        self.prompt(&format!("{prompt} (yes/no) [{choice}]"), check).await
     }
 }

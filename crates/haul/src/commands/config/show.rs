@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use haul_sftp::ssh::Origin;
 use haul_storage::{Location, Scheme};
 
-use super::usual;
+use super::defaults;
 use crate::args::ConfigShowArgs;
 use crate::backends::{location_of, netrc_of, secret_of, settings_of};
 use crate::config::{Config, Entry, NamedBy, Section, option_names};
@@ -106,12 +106,12 @@ fn of_transfers(config: &Config, named: Option<&Path>) -> Vec<Row> {
         let in_profile = in_profile.filter(|_| option != "profile");
         let row = if let Some(entry) = in_profile {
             file(entry)
-        } else if let Some(value) = usual::of_profile(base, &option) {
+        } else if let Some(value) = defaults::of_profile(base, &option) {
             Row::new(&option, value, Source::Profile(base.to_owned()))
         } else if let Some(entry) = in_defaults {
             file(entry)
         } else {
-            Row::new(&option, usual::default_of(&option).unwrap_or_default(), Source::Default)
+            Row::new(&option, defaults::default_of(&option).unwrap_or_default(), Source::Default)
         };
         rows.push(row);
     }

@@ -19,7 +19,7 @@ const BLOCK: usize = 1 << 20;
 
 /// The metadata that a copy preserves, besides names and bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kept {
+pub(super) enum Preserved {
     /// Modes, links, and times in nanoseconds.
     Everything,
     /// As SFTP version 3: times in seconds.
@@ -39,17 +39,17 @@ pub(super) struct Compared {
 pub(super) fn compare(
     source: &Path,
     copy: &Path,
-    kept: Kept,
+    preserved: Preserved,
     signals: &Signals,
 ) -> Result<Compared, Stop> {
     let buffers = [vec![0; BLOCK], vec![0; BLOCK]];
-    let mut comparison = Comparison { kept, signals, compared: Compared::default(), buffers };
+    let mut comparison = Comparison { preserved, signals, compared: Compared::default(), buffers };
     comparison.directories(source, copy, true)?;
     Ok(comparison.compared)
 }
 
 struct Comparison<'a> {
-    kept: Kept,
+    preserved: Preserved,
     signals: &'a Signals,
     compared: Compared,
     buffers: [Vec<u8>; 2],
@@ -62,7 +62,7 @@ impl Comparison<'_> {
         }
         let own = |name: &OsString| top && name == MANIFEST && !source.join(name).exists();
         let mut names = names(source)?;
-        if self.kept == Kept::ByDav {
+        if self.preserved == Preserved::ByDav {
             names.retain(|name| !source.join(name).is_symlink());
         }
         let mut copied = self::names(copy)?;
@@ -99,16 +99,16 @@ impl Comparison<'_> {
             self.compared.files += 1;
             self.compared.bytes += theirs.len();
         }
-        if self.kept == Kept::ByDav && theirs.is_dir() {
+        if self.preserved == Preserved::ByDav && theirs.is_dir() {
             return Ok(());
         }
-        let has_modes = self.kept != Kept::ByDav;
+        let has_modes = self.preserved != Preserved::ByDav;
         if has_modes && theirs.permissions().mode() != ours.permissions().mode() {
             return Err(differs(copy, "its mode differs from the source's"));
         }
-        let modified = |metadata: &Metadata| match self.kept {
-            Kept::Everything => (metadata.mtime(), metadata.mtime_nsec()),
-            Kept::BySftp | Kept::ByDav => (metadata.mtime(), 0),
+        let modified = |metadata: &Metadata| match self.preserved {
+            Preserved::Everything => (metadata.mtime(), metadata.mtime_nsec()),
+            Preserved::BySftp | Preserved::ByDav => (metadata.mtime(), 0),
         };
         if modified(&theirs) != modified(&ours) {
             return Err(differs(copy, "its time differs from the source's"));
@@ -184,12 +184,12 @@ mod tests {
         };
         set_time();
         fs::write(b.join(MANIFEST), "").unwrap();
-        let compare = |kept| compare(&a, &b, kept, &Signals::default());
-        assert_eq!(compare(Kept::Everything).unwrap().bytes, 3);
+        let compare = |preserved| compare(&a, &b, preserved, &Signals::default());
+        assert_eq!(compare(Preserved::Everything).unwrap().bytes, 3);
         fs::write(b.join("f"), "xyy").unwrap();
         set_time();
-        assert!(compare(Kept::Everything).is_err());
-        assert!(compare(Kept::BySftp).is_err());
+        assert!(compare(Preserved::Everything).is_err());
+        assert!(compare(Preserved::BySftp).is_err());
     }
 
     #[test]
@@ -202,8 +202,8 @@ mod tests {
             let file = File::create(path.join("f")).unwrap();
             file.set_modified(UNIX_EPOCH + Duration::from_millis(time_ms)).unwrap();
         }
-        let compare = |kept| compare(&a, &b, kept, &Signals::default());
-        assert!(compare(Kept::Everything).is_err());
-        assert_eq!(compare(Kept::BySftp).unwrap().files, 1);
+        let compare = |preserved| compare(&a, &b, preserved, &Signals::default());
+        assert!(compare(Preserved::Everything).is_err());
+        assert_eq!(compare(Preserved::BySftp).unwrap().files, 1);
     }
 }

@@ -34,7 +34,7 @@ use crate::signals::Signals;
 use crate::units::{bytes, duration, per_second, rate};
 
 use child::{Child, Outcome, Until};
-use compare::Kept;
+use compare::Preserved;
 use far::Far;
 use mount::Mounted;
 use tree::Tree;
@@ -102,14 +102,14 @@ impl Demo<'_> {
         let copy = self.workspace.path().join(way);
         self.copy(way, &copy)?;
         self.verify(way, &copy)?;
-        self.compare(way, &copy, Kept::Everything)?;
+        self.compare(way, &copy, Preserved::Everything)?;
         self.workspace.remove(&copy)
     }
 
     async fn sftp(&self) -> Result<(), Stop> {
         let served = self.workspace.path().join("served");
         let far = Far::sftp(&served, &self.workspace.home()).await?;
-        let outcome = self.there_and_back("sftp", &far, "over SSH", Kept::BySftp);
+        let outcome = self.upload_and_download("sftp", &far, "over SSH", Preserved::BySftp);
         far.stop().await;
         outcome?;
         self.workspace.remove(&served)
@@ -118,7 +118,7 @@ impl Demo<'_> {
     async fn dav(&self) -> Result<(), Stop> {
         let served = self.workspace.path().join("served");
         let far = Far::dav(&served, &self.workspace.home()).await?;
-        let outcome = self.there_and_back("dav", &far, "over WebDAV", Kept::ByDav);
+        let outcome = self.upload_and_download("dav", &far, "over WebDAV", Preserved::ByDav);
         far.stop().await;
         outcome?;
         self.workspace.remove(&served)
@@ -127,7 +127,8 @@ impl Demo<'_> {
     async fn peer(&self) -> Result<(), Stop> {
         let served = self.workspace.path().join("served");
         let far = Far::peer(&served, &self.workspace.home()).await?;
-        let outcome = self.there_and_back("peer", &far, "through a bridge", Kept::Everything);
+        let outcome =
+            self.upload_and_download("peer", &far, "through a bridge", Preserved::Everything);
         far.stop().await;
         outcome?;
         self.workspace.remove(&served)
@@ -140,7 +141,7 @@ impl Demo<'_> {
         let point = self.workspace.path().join("mnt");
         let mounted = Mounted::start(tree, &point, &home, self.printer, self.signals)?;
         let Some(mounted) = mounted else { return Ok(()) };
-        let compared = compare::compare(tree, &point, Kept::Everything, self.signals)?;
+        let compared = compare::compare(tree, &point, Preserved::Everything, self.signals)?;
         drop(mounted);
         let note = "bytes, modes, times and links are equal, read through a mount";
         let counted = (compared.files, compared.bytes);
@@ -149,16 +150,22 @@ impl Demo<'_> {
     }
 
     /// Copies to a server and back, and compares the result.
-    fn there_and_back(&self, way: &str, far: &Far, over: &str, kept: Kept) -> Result<(), Stop> {
+    fn upload_and_download(
+        &self,
+        way: &str,
+        far: &Far,
+        over: &str,
+        preserved: Preserved,
+    ) -> Result<(), Stop> {
         let back = self.workspace.path().join("back");
         let remote = far.location("copy");
         let source = self.source();
         let note = format!("{over}, to a server in this process");
-        self.over_link(way, "up", [&source, remote.as_ref()], note, kept)?;
+        self.over_link(way, "up", [&source, remote.as_ref()], note, preserved)?;
         let copied = format!("{remote}/");
         let paths = [copied.as_ref(), back.as_os_str()];
-        self.over_link(way, "down", paths, "and back".to_owned(), kept)?;
-        self.compare(way, &back, kept)?;
+        self.over_link(way, "down", paths, "and back".to_owned(), preserved)?;
+        self.compare(way, &back, preserved)?;
         self.workspace.remove(&back)
     }
 
@@ -168,12 +175,12 @@ impl Demo<'_> {
         step: &'static str,
         paths: [&OsStr; 2],
         mut note: String,
-        kept: Kept,
+        preserved: Preserved,
     ) -> Result<(), Stop> {
         let started = Instant::now();
         // `-F none`: no ssh_config, not even that of the system; the key and the known hosts are in the child's home.
         let mut outcome = self.child(&["cp", "--json", "-F", "none"], &paths, Until::End)?;
-        if kept == Kept::ByDav {
+        if preserved == Preserved::ByDav {
             let links = outcome.without_links();
             if links > 0 {
                 note.push_str(&format!("; without {}", human::plural(links as u64, "link")));
@@ -233,13 +240,13 @@ impl Demo<'_> {
         Ok(())
     }
 
-    fn compare(&self, way: &str, copy: &Path, kept: Kept) -> Result<(), Stop> {
+    fn compare(&self, way: &str, copy: &Path, preserved: Preserved) -> Result<(), Stop> {
         let started = Instant::now();
-        let compared = compare::compare(&self.tree.root, copy, kept, self.signals)?;
-        let note = match kept {
-            Kept::Everything => "bytes, modes, times and links are equal",
-            Kept::BySftp => "bytes, modes, times (in seconds) and links are equal",
-            Kept::ByDav => "bytes and times (in seconds) are equal",
+        let compared = compare::compare(&self.tree.root, copy, preserved, self.signals)?;
+        let note = match preserved {
+            Preserved::Everything => "bytes, modes, times and links are equal",
+            Preserved::BySftp => "bytes, modes, times (in seconds) and links are equal",
+            Preserved::ByDav => "bytes and times (in seconds) are equal",
         };
         let counted = (compared.files, compared.bytes);
         self.row(way, "compare", counted, started.elapsed(), note.to_owned());

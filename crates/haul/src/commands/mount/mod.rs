@@ -24,7 +24,7 @@ use self::control::Control;
 use self::given::Given;
 use self::report::Subject;
 use crate::args::{MountArgs, TransferArgs};
-use crate::backends::{Place, Places};
+use crate::backends::{OpenedPath, Storages};
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use crate::output::Printer;
@@ -70,17 +70,17 @@ pub(crate) async fn run(
     let resolved = settings::resolve(&TransferArgs::default(), config).map_err(Stop::Usage)?;
     let mut remote = args.remote.clone();
     remote.ssh.options.clone_from(&given.ssh);
-    let places = Places::for_transfer(config, &resolved, &remote, printer)?;
-    let location = places.locate(location)?;
+    let storages = Storages::for_transfer(config, &resolved, &remote, printer)?;
+    let location = storages.locate(location)?;
     let signals = Signals::listen(printer, "unmounting");
-    let place = tokio::select! {
-        place = Box::pin(open(&places, &location, args.read_write)) => place?,
+    let opened = tokio::select! {
+        opened = Box::pin(open(&storages, &location, args.read_write)) => opened?,
         () = signals.cancel().cancelled() => return Ok(signals.exit().unwrap_or(Exit::Done)),
     };
-    check(&place, &location, point)?;
+    check(&opened, &location, point)?;
     // The canonical path: a spool is found by the location, from any working directory.
-    let location = place.local.map_or(location, Location::Local);
-    let builder = Mount::builder(place.storage).root(place.path).settings(resolved.engine);
+    let location = opened.local.map_or(location, Location::Local);
+    let builder = Mount::builder(opened.storage).root(opened.path).settings(resolved.engine);
     let builder = given.apply(options(builder, args, &location));
     let mount = writes::apply(builder, args, &location, printer)?.mount(point)?;
     let _control = serve_status(&mount, &location, !args.read_write, printer);
@@ -148,13 +148,17 @@ fn timeout(args: &MountArgs) -> Duration {
 }
 
 /// Opens the location to mount.
-async fn open(places: &Places<'_>, location: &Location, writable: bool) -> Result<Place, Error> {
+async fn open(
+    storages: &Storages<'_>,
+    location: &Location,
+    writable: bool,
+) -> Result<OpenedPath, Error> {
     if !writable {
-        return places.existing(location).await;
+        return storages.existing(location).await;
     }
-    let place = places.destination(location, None).await?;
-    if place.exists {
-        return Ok(place);
+    let opened = storages.destination(location, None).await?;
+    if opened.exists {
+        return Ok(opened);
     }
     Err(Error::new(ErrorKind::NotFound, "mount")
         .at(location)
@@ -162,14 +166,14 @@ async fn open(places: &Places<'_>, location: &Location, writable: bool) -> Resul
 }
 
 /// Refuses a location that is not a directory, and a mount point inside the location.
-fn check(place: &Place, location: &Location, point: &Path) -> Result<(), Error> {
+fn check(opened: &OpenedPath, location: &Location, point: &Path) -> Result<(), Error> {
     let cannot = |kind| Error::new(kind, "mount").at(location);
-    if !place.is_directory {
+    if !opened.is_directory {
         return Err(cannot(ErrorKind::NotADirectory)
             .hinting("mount the directory that contains the file, or copy it with haul cp"));
     }
     // A mount point that does not exist is reported by the mount.
-    if let (Some(local), Ok(point)) = (&place.local, point.canonicalize())
+    if let (Some(local), Ok(point)) = (&opened.local, point.canonicalize())
         && point.starts_with(local)
     {
         return Err(cannot(ErrorKind::InvalidInput)

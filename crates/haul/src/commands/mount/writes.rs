@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::status;
 use crate::args::MountArgs;
-use crate::backends::Places;
+use crate::backends::Storages;
 use crate::config::Config;
 use crate::directories;
 use crate::exit::{Exit, Stop};
@@ -97,8 +97,8 @@ pub(super) fn print_pending(
 ) -> Result<Exit, Stop> {
     let location = match &args.location {
         Some(named) => {
-            let places = Places::for_names(config, &args.remote, printer)?;
-            Some(match places.locate(named)? {
+            let storages = Storages::for_names(config, &args.remote, printer)?;
+            Some(match storages.locate(named)? {
                 // A mount stores the canonical path of a local directory.
                 Location::Local(path) => Location::Local(status::absolute(&path)).to_string(),
                 remote => remote.to_string(),

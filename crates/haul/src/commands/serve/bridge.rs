@@ -13,8 +13,8 @@ use serde::Serialize;
 
 use super::addresses::for_others;
 use super::announced;
-use super::given::{bridge_token, kept};
 use super::log::{Log, LogEvent};
+use super::server_args::{bridge_token, state_path};
 use crate::args::BridgeArgs;
 use crate::exit::{Exit, Stop};
 use crate::output::Printer;
@@ -43,7 +43,7 @@ pub(crate) async fn run(args: &BridgeArgs, printer: &Printer) -> Result<Exit, St
                 .to_owned(),
         ));
     }
-    let identity = Identity::read_or_create(&kept("bridge.pem", "XDG_STATE_HOME")?)?;
+    let identity = Identity::read_or_create(&state_path("bridge.pem", "XDG_STATE_HOME")?)?;
     let signals = Signals::listen(printer, "stopping");
     let (observer, log_end) = Log::<BridgeEvent>::observer(printer)?;
     let mut builder = BridgeServer::builder()

@@ -12,7 +12,7 @@ use haul_peer::ticket::{BridgeAddress, Secret, Ticket};
 use haul_storage::text;
 use serde::Serialize;
 
-use super::given::bridge_token;
+use super::server_args::bridge_token;
 use crate::args::ShareArgs;
 use crate::exit::Stop;
 use crate::lan;
@@ -66,8 +66,8 @@ pub(super) async fn register(
         .token(bridge_token(args.bridge_token.as_ref())?)
         .secret(secret.clone());
     if !args.bridge_only {
-        let admitting = acceptor.clone();
-        builder = builder.dial_back(move || admitting.admits());
+        let checker = acceptor.clone();
+        builder = builder.dial_back(move || checker.has_valid_ticket_or_session());
     }
     let registration = builder
         .observer(move |event| match event.action {

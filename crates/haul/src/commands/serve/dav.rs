@@ -9,8 +9,8 @@ use std::net::SocketAddr;
 use haul_http::server::{ClientAction, ClientEvent, Credentials, DavServer, ServerTls};
 use serde::Serialize;
 
-use super::given::{asked, kept, own_name, resolved};
 use super::log::{Log, LogEvent};
+use super::server_args::{own_name, password_from, resolved, state_path};
 use crate::args::ServeDavArgs;
 use crate::exit::{Exit, Stop};
 use crate::output::Printer;
@@ -114,7 +114,7 @@ fn credentials(args: &ServeDavArgs, listen: SocketAddr) -> Result<Option<Credent
         // RFC 7617, section 2.
         return Err(Stop::Usage("--user: the name must not contain a colon".to_owned()));
     }
-    let password = asked(command)?;
+    let password = password_from(command)?;
     Ok(Some(Credentials::new(user, &password)))
 }
 
@@ -123,7 +123,7 @@ fn tls(args: &ServeDavArgs) -> Result<Option<ServerTls>, Stop> {
         return Ok(Some(ServerTls::read(certificate, key)?));
     }
     if args.tls_self_signed {
-        let path = kept("dav_self_signed.pem", "--tls-cert FILE and --tls-key FILE")?;
+        let path = state_path("dav_self_signed.pem", "--tls-cert FILE and --tls-key FILE")?;
         return Ok(Some(ServerTls::read_or_create(&path, &args.name)?));
     }
     Ok(None)

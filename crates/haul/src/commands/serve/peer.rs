@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
-use haul_peer::identity::{Identity, Kept, Shares, Terms};
+use haul_peer::identity::{Identity, Shares, StoredShare, Terms};
 use haul_peer::port_mapping::PortMapping;
 use haul_peer::server::{
     ClientAction, ClientEvent, Grant, PeerServer, PeerServerBuilder, SessionEnd,
@@ -24,10 +24,10 @@ use super::addresses::{is_only_local, reachable};
 use super::announced;
 use super::bridged;
 use super::contents::{Contents, ShareRoot, labels_with};
-use super::given::kept;
 use super::log::{Log, LogEnd, LogEvent};
 use super::mapped;
 use super::qr;
+use super::server_args::state_path;
 use super::spool::Paths;
 use super::watch::Watch;
 use super::web::{Page, Web};
@@ -260,7 +260,7 @@ struct Admission {
     /// In seconds since 1970.
     expires: Option<u64>,
     /// With `--keep`.
-    kept: Option<(Shares, Kept)>,
+    stored: Option<(Shares, StoredShare)>,
 }
 
 impl Admission {
@@ -268,15 +268,15 @@ impl Admission {
         let now = unix_seconds();
         let expires = args.expires.map(|seconds| now + seconds.0);
         if !args.keep {
-            return Ok(Self { secret: Secret::generate()?, expires, kept: None });
+            return Ok(Self { secret: Secret::generate()?, expires, stored: None });
         }
         let shares = Shares::at(&state_file("shares.toml")?);
         let label = label.to_owned();
         let (is_one_use, is_writable) = (args.one_use, args.writable);
         let terms = Terms { label, expires, is_one_use, is_writable };
-        let kept = shares.keep(&terms, now)?;
-        let (secret, expires) = (kept.secret.clone(), kept.expires);
-        Ok(Self { secret, expires, kept: Some((shares, kept)) })
+        let share = shares.store(&terms, now)?;
+        let (secret, expires) = (share.secret.clone(), share.expires);
+        Ok(Self { secret, expires, stored: Some((shares, share)) })
     }
 
     fn grant(&self, args: &ShareArgs) -> Grant {
@@ -285,23 +285,23 @@ impl Admission {
             owners: args.owners,
             expires: self.expires.map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds)),
             one_use: args.one_use,
-            stored: self.kept.as_ref().map(|(shares, _)| shares.clone()),
+            stored: self.stored.as_ref().map(|(shares, _)| shares.clone()),
             ..Grant::new(self.secret.clone())
         }
     }
 
     /// The port of the last run.
     fn port(&self) -> Option<u16> {
-        self.kept.as_ref().and_then(|(_, kept)| kept.port)
+        self.stored.as_ref().and_then(|(_, share)| share.port)
     }
 
     /// Saves the port for the next run, unless the user has chosen it.
     fn save_port(&self, args: &ShareArgs, listening: &[SocketAddr]) -> Result<()> {
-        match (&self.kept, listening.first()) {
-            (Some((shares, kept)), Some(first))
-                if args.listen.is_empty() && kept.port != Some(first.port()) =>
+        match (&self.stored, listening.first()) {
+            (Some((shares, share)), Some(first))
+                if args.listen.is_empty() && share.port != Some(first.port()) =>
             {
-                shares.set_port(kept.id, first.port())
+                shares.set_port(share.id, first.port())
             }
             _ => Ok(()),
         }
@@ -398,7 +398,7 @@ fn listed(paths: &[String]) -> String {
 
 /// A file below the state directory.
 fn state_file(name: &str) -> Result<PathBuf, Stop> {
-    kept(name, "XDG_STATE_HOME")
+    state_path(name, "XDG_STATE_HOME")
 }
 
 impl LogEvent for ClientEvent {

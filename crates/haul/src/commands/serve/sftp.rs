@@ -11,8 +11,8 @@ use haul_sftp::server::{
 };
 use serde::Serialize;
 
-use super::given::{asked, kept, own_name, resolved};
 use super::log::{Log, LogEvent};
+use super::server_args::{own_name, password_from, resolved, state_path};
 use crate::args::ServeSftpArgs;
 use crate::exit::{Exit, Stop};
 use crate::output::Printer;
@@ -41,7 +41,7 @@ pub(super) async fn run(args: &ServeSftpArgs, printer: &Printer) -> Result<Exit,
     let (credentials, password) = credentials(args, &user, listen, printer)?;
     let host_key = match &args.host_key {
         Some(path) => HostKey::read(path)?,
-        None => HostKey::read_or_create(&kept("sftp_host_ed25519_key", "--host-key FILE")?)?,
+        None => HostKey::read_or_create(&state_path("sftp_host_ed25519_key", "--host-key FILE")?)?,
     };
     let signals = Signals::listen(printer, "stopping");
     let (observer, log_end) = Log::<ClientEvent>::observer(printer)?;
@@ -106,7 +106,7 @@ fn credentials(
         credentials = credentials.with_keys(keys);
     }
     if let Some(command) = &args.password_command {
-        credentials = credentials.with_password(Password::new(&asked(command)?));
+        credentials = credentials.with_password(Password::new(&password_from(command)?));
     }
     if args.authorized_keys.is_some() || args.password_command.is_some() {
         return Ok((credentials, None));
@@ -138,14 +138,14 @@ impl LogEvent for ClientEvent {
 fn words(action: &ClientAction) -> String {
     match action {
         ClientAction::Connected => "connected".to_owned(),
-        ClientAction::TurnedAway => "rejected: too many connections".to_owned(),
+        ClientAction::ConnectionRefused => "rejected: too many connections".to_owned(),
         ClientAction::LoggedIn { user, with } => {
             format!("logged in as {} with {with}", user.escape_debug())
         }
         ClientAction::Refused { user, with } => {
             format!("refused as {} with {with}", user.escape_debug())
         }
-        ClientAction::TooLate => "disconnected: no login in time".to_owned(),
+        ClientAction::LoginTimedOut => "disconnected: no login in time".to_owned(),
         ClientAction::Disconnected { after, .. } => {
             format!("disconnected after {}", duration(*after))
         }
@@ -170,10 +170,10 @@ impl<'a> From<&'a ClientEvent> for Line<'a> {
     fn from(event: &'a ClientEvent) -> Self {
         let (action, user, with, seconds) = match &event.action {
             ClientAction::Connected => ("connected", None, None, None),
-            ClientAction::TurnedAway => ("turned away", None, None, None),
+            ClientAction::ConnectionRefused => ("turned away", None, None, None),
             ClientAction::LoggedIn { user, with } => ("logged in", Some(user), Some(with), None),
             ClientAction::Refused { user, with } => ("refused", Some(user), Some(with), None),
-            ClientAction::TooLate => ("too late", None, None, None),
+            ClientAction::LoginTimedOut => ("too late", None, None, None),
             ClientAction::Disconnected { user, after } => {
                 ("left", user.as_ref(), None, Some(after.as_secs_f64()))
             }

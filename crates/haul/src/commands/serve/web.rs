@@ -13,9 +13,9 @@ use tempfile::TempDir;
 
 use super::addresses::for_others;
 use super::contents::ShareRoot;
-use super::given::kept;
 use super::log::{Log, LogEnd};
 use super::qr;
+use super::server_args::state_path;
 use crate::args::ShareArgs;
 use crate::exit::Stop;
 use crate::output::Printer;
@@ -52,9 +52,10 @@ impl Web {
         let Some(listen) = args.web else { return Ok(None) };
         let tls = match args.ephemeral {
             true => ServerTls::self_signed(&[])?,
-            false => {
-                ServerTls::read_or_create(&kept("dav_self_signed.pem", "XDG_STATE_HOME")?, &[])?
-            }
+            false => ServerTls::read_or_create(
+                &state_path("dav_self_signed.pem", "XDG_STATE_HOME")?,
+                &[],
+            )?,
         };
         let fingerprint = tls.fingerprint().to_owned();
         let (_, password) = Password::random()?;

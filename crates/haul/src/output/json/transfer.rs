@@ -108,7 +108,7 @@ impl<'a> Event<'a> {
             unreadable,
             extra,
             malformed,
-            passed_over: summary.passed_over,
+            passed_over: summary.skipped,
             failed: mismatched + missing + unreadable + extra + malformed + listed_nothing,
             bytes: summary.bytes,
             seconds: seconds(elapsed),

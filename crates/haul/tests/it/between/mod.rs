@@ -4,23 +4,23 @@ use crate::content::content;
 use crate::dav::{self, servers, write_tree};
 use crate::ftp::vsftpd::{Tls, Vsftpd};
 use crate::session::Session;
-use crate::sftp::{Far, Running};
+use crate::sftp::{Running, SftpSession};
 
 mod names;
 mod split;
 
 #[test]
 fn a_tree_is_copied_from_webdav_to_sftp_and_back() {
-    let far = Far::start();
-    write_tree(&far.session, 200);
-    let webdav = dav::haul(&far.session);
-    far.session.haul(&format!("cp src {}from/", webdav.url)).status(0);
-    far.haul(&format!("cp {}from/src @/ssh/", webdav.url)).status(0);
-    far.same("src", "far/ssh/src");
-    let again = far.haul(&format!("cp --json {}from/src @/ssh/", webdav.url)).status(0);
+    let sftp = SftpSession::start();
+    write_tree(&sftp.session, 200);
+    let webdav = dav::haul(&sftp.session);
+    sftp.session.haul(&format!("cp src {}from/", webdav.url)).status(0);
+    sftp.haul(&format!("cp {}from/src @/ssh/", webdav.url)).status(0);
+    sftp.same("src", "far/ssh/src");
+    let again = sftp.haul(&format!("cp --json {}from/src @/ssh/", webdav.url)).status(0);
     assert_eq!(again.summary()["moved_bytes"], 0);
-    far.haul(&format!("cp @/ssh/src {}back/", webdav.url)).status(0);
-    far.same("src", "far/back/src");
+    sftp.haul(&format!("cp @/ssh/src {}back/", webdav.url)).status(0);
+    sftp.same("src", "far/back/src");
 }
 
 #[test]
@@ -42,17 +42,17 @@ fn a_tree_is_copied_from_ftp_to_webdav_and_back() {
 #[test]
 fn a_copy_from_http_to_sftp_uses_little_memory_and_resumes_after_a_kill() {
     let Some(server) = servers::nginx() else { return };
-    let far = Far::start();
-    far.session.write("src", content(1, 1 << 20).repeat(96));
-    far.session.tool(&format!("cp src {}", server.root().join("f").display()));
+    let sftp = SftpSession::start();
+    sftp.session.write("src", content(1, 1 << 20).repeat(96));
+    sftp.session.tool(&format!("cp src {}", server.root().join("f").display()));
     let line = format!("cp --json --memory 16M {}f @/dst", server.url);
-    let mut running = far.spawn(&line.replacen("cp", "cp --bwlimit 24M", 1));
+    let mut running = sftp.spawn(&line.replacen("cp", "cp --bwlimit 24M", 1));
     running.until_moved(40 << 20);
     let peak = peak_bytes(&running);
     running.kill();
-    assert!(!far.session.has("far/dst"));
-    let summary = far.haul(&line).status(0).summary();
-    far.session.tool("cmp src far/dst");
+    assert!(!sftp.session.has("far/dst"));
+    let summary = sftp.haul(&line).status(0).summary();
+    sftp.session.tool("cmp src far/dst");
     let resumed = summary["resumed_bytes"].as_u64().unwrap();
     eprintln!("{resumed} of {} bytes were resumed; at most {peak} bytes in memory", 96 << 20);
     assert!(resumed > 4 << 20, "{summary}");

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use crate::dav::{self, servers};
 use crate::ftp::vsftpd::{Tls, Vsftpd};
 use crate::session::{Ran, Session};
-use crate::sftp::Far;
+use crate::sftp::SftpSession;
 
 /// Runs all cases below `base`, a location that ends with a slash. `root` is the local path of the same
 /// directory; `hidden`: the server lists names that begin with a dot (nginx does not).
@@ -112,15 +112,15 @@ fn streams_and_moves(
 
 #[test]
 fn commands_work_with_names_on_an_ssh_server() {
-    let far = Far::start();
-    let root = far.session.path("far");
-    commands_work_with_names(&far.session, &root, "@/", true, |line| far.haul(line));
+    let sftp = SftpSession::start();
+    let root = sftp.session.path("far");
+    commands_work_with_names(&sftp.session, &root, "@/", true, |line| sftp.haul(line));
     // The standard input.
-    let line = far.line("cp - @/in");
-    let mut child = far.session.command(&line).stdin(Stdio::piped()).spawn().unwrap();
+    let line = sftp.line("cp - @/in");
+    let mut child = sftp.session.command(&line).stdin(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(b"from a pipe").unwrap();
     assert!(child.wait().unwrap().success());
-    assert_eq!(far.session.read("far/in"), "from a pipe");
+    assert_eq!(sftp.session.read("far/in"), "from a pipe");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use crate::content::content;
 use crate::dav::{self, servers};
 use crate::ftp::vsftpd::{Tls, Vsftpd};
 use crate::session::Session;
-use crate::sftp::{Far, Running};
+use crate::sftp::{Running, SftpSession};
 
 /// Downloads a file of 24 MiB into parts of 5 MiB, with a kill in between, and checks the parts.
 fn split(session: &Session, url: &str, name: &str) {
@@ -70,24 +70,24 @@ fn parts_of_any_size_are_joined_again() {
 /// Folders of parts on a server are joined like those on a disk, as a whole and within a tree.
 #[test]
 fn parts_on_a_server_are_joined_again() {
-    let far = Far::start();
-    let session = &far.session;
+    let sftp = SftpSession::start();
+    let session = &sftp.session;
     session.write("tree/big", content(5, 3_000_000));
     session.write("tree/small", "s");
     session.haul("cp --split 700000 tree far").status(0);
     assert!(session.path("far/tree/big/04").is_file());
-    far.haul("cp --join @/tree/ all").status(0);
-    far.same("tree", "all");
-    far.haul("cp --join @/tree/big one").status(0);
+    sftp.haul("cp --join @/tree/ all").status(0);
+    sftp.same("tree", "all");
+    sftp.haul("cp --join @/tree/big one").status(0);
     assert!(std::fs::read(session.path("one")).unwrap() == content(5, 3_000_000));
-    let again = far.haul("cp --join --json @/tree/ all").status(0).summary();
+    let again = sftp.haul("cp --join --json @/tree/ all").status(0).summary();
     assert_eq!(again["moved_bytes"], 0, "{again}");
-    far.haul("cp @/tree/big parts").status(0);
+    sftp.haul("cp @/tree/big parts").status(0);
     assert!(session.path("parts/big/04").is_file(), "without --join the parts stay files");
 
     let joined = |url: &str, name: &str| {
         session.haul(&format!("cp --join {url}tree/ {name}")).status(0);
-        far.same("tree", name);
+        sftp.same("tree", name);
     };
     let webdav = dav::haul(session);
     joined(&webdav.url, "dav");

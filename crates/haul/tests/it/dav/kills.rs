@@ -1,6 +1,6 @@
 //! Uploads that are killed and run again.
 
-use super::{Far, haul, other, servers};
+use super::{DavServer, haul, other, servers};
 use crate::content::{content, unfinished};
 use crate::session::Session;
 use crate::sftp::Running;
@@ -25,29 +25,29 @@ pub(crate) fn killed_upload(session: &Session, url: &str, root: &std::path::Path
 }
 
 /// [`killed_upload`] to a server; prints the resumed bytes.
-fn resumed_by(session: &Session, far: &Far) -> u64 {
-    let resumed = killed_upload(session, &far.url, &far.root);
-    eprintln!("{}: {resumed} of {} bytes were resumed", far.name, 24 << 20);
+fn resumed_by(session: &Session, server: &DavServer) -> u64 {
+    let resumed = killed_upload(session, &server.url, &server.root);
+    eprintln!("{}: {resumed} of {} bytes were resumed", server.name, 24 << 20);
     resumed
 }
 
 #[test]
 fn an_upload_to_haul_is_resumed() {
     let session = Session::new();
-    let far = haul(&session);
-    assert!(resumed_by(&session, &far) > 1 << 20);
+    let server = haul(&session);
+    assert!(resumed_by(&session, &server) > 1 << 20);
 }
 
 #[test]
 fn an_upload_to_apache_is_resumed() {
-    let Some(far) = other("Apache", servers::apache()) else { return };
-    assert!(resumed_by(&Session::new(), &far) > 1 << 20);
+    let Some(server) = other("Apache", servers::apache()) else { return };
+    assert!(resumed_by(&Session::new(), &server) > 1 << 20);
 }
 
 #[test]
 fn an_upload_to_a_server_that_cannot_resume_starts_over() {
-    for far in [other("nginx", servers::nginx()), other("rclone", servers::rclone())] {
-        let Some(far) = far else { continue };
-        assert_eq!(resumed_by(&Session::new(), &far), 0);
+    for server in [other("nginx", servers::nginx()), other("rclone", servers::rclone())] {
+        let Some(server) = server else { continue };
+        assert_eq!(resumed_by(&Session::new(), &server), 0);
     }
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use super::{Far, other, servers};
+use super::{DavServer, other, servers};
 use crate::serve::Serving;
 use crate::session::Session;
 
@@ -43,7 +43,7 @@ fn haul_accepts_only_the_right_password() {
 }
 
 /// Apache with Digest authentication for ada; `None` without Apache.
-pub(crate) fn apache_by_digest(session: &Session) -> Option<Far> {
+pub(crate) fn apache_by_digest(session: &Session) -> Option<DavServer> {
     // MD5 of "ada:far:right horse", as htdigest writes it (RFC 7616, A1).
     session.write("secret", "ada:far:right horse");
     let digest = session.tool("md5sum secret");
@@ -65,7 +65,7 @@ pub(crate) fn apache_by_digest(session: &Session) -> Option<Far> {
 #[test]
 fn apache_with_digest_accepts_only_the_right_password() {
     let session = Session::new();
-    let Some(far) = apache_by_digest(&session) else { return };
-    let url = far.url.replacen("dav://", "dav://ada@", 1);
-    check_password(&session, &url, &far.root);
+    let Some(server) = apache_by_digest(&session) else { return };
+    let url = server.url.replacen("dav://", "dav://ada@", 1);
+    check_password(&session, &url, &server.root);
 }

@@ -18,7 +18,7 @@ use crate::serve::Serving;
 use crate::session::Session;
 
 /// A server, and its directory on this machine.
-pub(crate) struct Far {
+pub(crate) struct DavServer {
     pub(crate) name: &'static str,
     /// Its directory as a location, with a slash at the end.
     pub(crate) url: String,
@@ -33,16 +33,16 @@ enum Runs {
 }
 
 /// haul's own server, for the session's directory `far`.
-pub(crate) fn haul(session: &Session) -> Far {
+pub(crate) fn haul(session: &Session) -> DavServer {
     std::fs::create_dir_all(session.path("far")).unwrap();
     let (serving, object) = Serving::json(session, "serve dav far --listen 127.0.0.1:0");
     let url = object["url"].as_str().unwrap().replacen("http", "dav", 1);
-    Far { name: "haul", url, root: session.path("far"), _server: Runs::Haul(serving) }
+    DavServer { name: "haul", url, root: session.path("far"), _server: Runs::Haul(serving) }
 }
 
 /// Another server, unless it is missing.
-pub(crate) fn other(name: &'static str, server: Option<Server>) -> Option<Far> {
+pub(crate) fn other(name: &'static str, server: Option<Server>) -> Option<DavServer> {
     let server = server?;
     let url = server.url.replacen("http", "dav", 1);
-    Some(Far { name, url, root: server.root(), _server: Runs::Other(server) })
+    Some(DavServer { name, url, root: server.root(), _server: Runs::Other(server) })
 }

@@ -1,6 +1,6 @@
 //! Copies trees to WebDAV servers and back.
 
-use super::{Far, haul, other, servers};
+use super::{DavServer, haul, other, servers};
 use crate::content::content;
 use crate::session::Session;
 
@@ -23,10 +23,10 @@ pub(crate) fn write_tree(session: &Session, many: usize) {
 
 /// Copies a tree of `many` small files to a server and back; also tests dry run, a second run, `ls`, `verify` and
 /// `sync --delete`.
-fn tree_round_trip(session: &Session, far: &Far, many: usize, preserves_times: bool) {
-    let name = far.name;
+fn tree_round_trip(session: &Session, server: &DavServer, many: usize, preserves_times: bool) {
+    let name = server.name;
     write_tree(session, many);
-    let Far { url, root, .. } = far;
+    let DavServer { url, root, .. } = server;
     let same = |path: &str| {
         let copy = root.join(path);
         session.tool(&format!("diff -r --exclude=.DAV src {}", copy.display()));
@@ -62,26 +62,26 @@ fn tree_round_trip(session: &Session, far: &Far, many: usize, preserves_times: b
 #[test]
 fn a_tree_goes_to_haul_and_back() {
     let session = Session::new();
-    let far = haul(&session);
-    tree_round_trip(&session, &far, 2000, true);
+    let server = haul(&session);
+    tree_round_trip(&session, &server, 2000, true);
 }
 
 #[test]
 fn a_tree_goes_to_apache_and_back() {
-    let Some(far) = other("Apache", servers::apache()) else { return };
-    tree_round_trip(&Session::new(), &far, 300, false);
+    let Some(server) = other("Apache", servers::apache()) else { return };
+    tree_round_trip(&Session::new(), &server, 300, false);
 }
 
 #[test]
 fn a_tree_goes_to_nginx_and_back() {
-    let Some(far) = other("nginx", servers::nginx()) else { return };
-    tree_round_trip(&Session::new(), &far, 300, false);
+    let Some(server) = other("nginx", servers::nginx()) else { return };
+    tree_round_trip(&Session::new(), &server, 300, false);
 }
 
 #[test]
 fn a_tree_goes_to_rclone_and_back() {
-    let Some(far) = other("rclone", servers::rclone()) else { return };
-    tree_round_trip(&Session::new(), &far, 300, false);
+    let Some(server) = other("rclone", servers::rclone()) else { return };
+    tree_round_trip(&Session::new(), &server, 300, false);
 }
 
 #[test]
@@ -89,10 +89,10 @@ fn a_large_file_goes_to_haul_and_apache_and_back() {
     let session = Session::new();
     let all = [Some(haul(&session)), other("Apache", servers::apache())];
     session.write("src", content(1, 1 << 20).repeat(200));
-    for far in all.into_iter().flatten() {
-        session.haul(&format!("cp src {}f", far.url)).status(0);
-        session.tool(&format!("cmp src {}", far.root.join("f").display()));
-        session.haul(&format!("cp {}f back", far.url)).status(0);
+    for server in all.into_iter().flatten() {
+        session.haul(&format!("cp src {}f", server.url)).status(0);
+        session.tool(&format!("cmp src {}", server.root.join("f").display()));
+        session.haul(&format!("cp {}f back", server.url)).status(0);
         session.tool("cmp src back");
         std::fs::remove_file(session.path("back")).unwrap();
     }
@@ -102,7 +102,7 @@ fn a_large_file_goes_to_haul_and_apache_and_back() {
 #[test]
 fn contents_are_compared_by_the_digests_that_the_server_reports() {
     let session = Session::new().file("src/a", "12345").file("src/d/b", "bb");
-    let Far { url, root, _server, .. } = haul(&session);
+    let DavServer { url, root, _server, .. } = haul(&session);
     session.haul(&format!("cp -q src {url}")).status(0);
     let checked = session.haul(&format!("check --checksum src {url}src")).status(0).stdout("");
     let expected = "2 same; 2 of these by digests from the server; read 7 B in ";

@@ -5,8 +5,8 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use super::answer::{Answer, End, File};
 use super::nginx::Nginx;
+use super::response::{End, File, Response};
 use super::server::Server;
 use super::{arrives, copy, fails, whole};
 use crate::content::content;
@@ -35,8 +35,8 @@ fn check_pause(at: u64, status: u16, retry_after: impl Fn() -> String + Send + S
     let server = Server::start(move |request| {
         noted.lock().unwrap().push(Instant::now());
         match request.number == at {
-            true => Answer::page(status).with("Retry-After", retry_after()),
-            false => file.answer(request),
+            true => Response::page(status).with("Retry-After", retry_after()),
+            false => file.respond(request),
         }
     });
     arrives(&server, "--lanes 1 --chunk 128K --retries 2", &bytes);
@@ -69,8 +69,8 @@ fn a_busy_server_without_retry_after_is_retried() {
         let file = File::new(content(1, SIZE));
         let bytes = file.content.clone();
         let server = Server::start(move |request| match request.number {
-            1 | 2 | 6 | 8 | 13 => Answer::page(status),
-            _ => file.answer(request),
+            1 | 2 | 6 | 8 | 13 => Response::page(status),
+            _ => file.respond(request),
         });
         arrives(&server, OPTIONS, &bytes);
     }
@@ -78,11 +78,11 @@ fn a_busy_server_without_retry_after_is_retried() {
 
 #[test]
 fn a_server_that_stays_busy_is_an_error() {
-    let server = Server::start(|_| Answer::page(503));
+    let server = Server::start(|_| Response::page(503));
     fails(&server, "--retries 0", "the server returned 503");
     let file = File::new(content(1, SIZE));
     let server = Server::start(move |request| {
-        if request.is_later_part() { Answer::page(503) } else { file.answer(request) }
+        if request.is_later_part() { Response::page(503) } else { file.respond(request) }
     });
     fails(&server, "--lanes 2 --chunk 128K --retries 1", "the server returned 503");
 }
@@ -93,7 +93,7 @@ fn a_server_that_refuses_excess_connections_is_read_over_the_others() {
         let file = File::new(content(2, 16 << 20));
         let bytes = file.content.clone();
         let server = Server::start(move |request| {
-            if request.open > 4 { Answer::page(503).then(end) } else { file.answer(request) }
+            if request.open > 4 { Response::page(503).then(end) } else { file.respond(request) }
         });
         arrives(&server, "--lanes 16", &bytes);
     }
@@ -105,9 +105,9 @@ fn a_refused_fifth_connection_is_not_a_failure() {
     let bytes = file.content.clone();
     let server = Server::start(move |request| {
         if request.connection >= 5 {
-            Answer::page(503).then(End::Closes)
+            Response::page(503).then(End::Closes)
         } else {
-            file.answer(request)
+            file.respond(request)
         }
     });
     arrives(&server, "--lanes 16", &bytes);
@@ -121,7 +121,7 @@ fn a_server_that_closes_excess_connections_at_once_is_read_over_the_others() {
         file.tag = None;
         // Slow enough that further connections are tried.
         let server = Server::with_most_open(most, None, move |request| {
-            let mut response = file.answer(request);
+            let mut response = file.respond(request);
             response.rate = Some(6 << 20);
             response
         });
@@ -138,7 +138,7 @@ fn the_final_check_works_with_few_connections_if_idle_ones_are_closed() {
     // The connection of the first request is idle while others carry the parts.
     let patience = Duration::from_millis(700);
     let server = Server::with_most_open(4, patience, move |request| {
-        let mut response = file.answer(request);
+        let mut response = file.respond(request);
         response.rate = Some(3 << 20);
         response
     });

@@ -3,8 +3,8 @@
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::answer::{Answer, End, File};
 use super::nginx::Nginx;
+use super::response::{End, File, Response};
 use super::server::Server;
 use super::{arrives, copy, fails, whole};
 use crate::content::content;
@@ -51,7 +51,7 @@ fn a_file_that_changes_half_way_arrives_in_its_new_version() {
             let bytes = new.content.clone();
             let server = Server::start(move |request| {
                 let version = if request.number <= at { &old } else { &new };
-                version.answer(request)
+                version.respond(request)
             });
             let text = arrives(&server, OPTIONS, &bytes).err();
             assert!(text.contains("changed"), "{what}, {at}: {text}");
@@ -66,7 +66,7 @@ fn a_change_is_detected_on_a_server_that_ignores_if_range() {
         let server = Server::start(move |request| {
             let version = if request.number <= 5 { &old } else { &new };
             let request = request.without("if-range");
-            version.answer(&request)
+            version.respond(&request)
         });
         let text = arrives(&server, OPTIONS, &bytes).err();
         assert!(text.contains("changed"), "{what}: {text}");
@@ -81,7 +81,7 @@ fn a_change_that_only_the_final_head_request_shows_is_detected() {
         let server = Server::start(move |request| {
             let head = request.method == "HEAD";
             let version = if looked.fetch_or(head, Ordering::SeqCst) || head { &new } else { &old };
-            version.answer(request)
+            version.respond(request)
         });
         let text = arrives(&server, OPTIONS, &bytes).err();
         assert!(text.contains("changed"), "{what}: {text}");
@@ -96,8 +96,8 @@ fn a_file_without_ranges_that_changes_before_a_retry_arrives_in_one_version() {
     new.ranged = false;
     let bytes = new.content.clone();
     let server = Server::start(move |request| match request.number {
-        1 => old.answer(request).cut(1_000_000, End::Closes),
-        _ => new.answer(request),
+        1 => old.respond(request).cut(1_000_000, End::Closes),
+        _ => new.respond(request),
     });
     let text = arrives(&server, OPTIONS, &bytes).err();
     assert!(text.contains("changed"), "{text}");
@@ -107,7 +107,7 @@ fn a_file_without_ranges_that_changes_before_a_retry_arrives_in_one_version() {
 fn a_file_that_changes_with_every_request_is_an_error() {
     let server = Server::start(|request| {
         let tag = format!("\"{}\"", request.number);
-        File { tag: Some(tag), ..File::new(content(request.number, SIZE)) }.answer(request)
+        File { tag: Some(tag), ..File::new(content(request.number, SIZE)) }.respond(request)
     });
     fails(&server, OPTIONS, "changed");
 }
@@ -118,7 +118,7 @@ fn a_file_that_disappears_half_way_is_an_error() {
     let server =
         Server::start(
             move |request| {
-                if request.number < 6 { file.answer(request) } else { Answer::page(404) }
+                if request.number < 6 { file.respond(request) } else { Response::page(404) }
             },
         );
     fails(&server, OPTIONS, "the server returned 404");
@@ -128,14 +128,14 @@ fn a_file_that_disappears_half_way_is_an_error() {
 fn a_partial_file_of_another_version_is_not_resumed() {
     for (what, old, new) in versions() {
         let failing = Server::start(move |request| {
-            if request.number < 10 { old.answer(request) } else { Answer::page(400) }
+            if request.number < 10 { old.respond(request) } else { Response::page(400) }
         });
         let bytes = new.content.clone();
         let session = Session::new();
         copy(&session, OPTIONS, &failing.url("/f")).status(1);
         assert!(!session.has("dst/f"), "{what}");
         drop(failing);
-        let server = Server::start(move |request| new.answer(request));
+        let server = Server::start(move |request| new.respond(request));
         copy(&session, OPTIONS, &server.url("/f")).status(0);
         whole(&session, &bytes);
     }

@@ -4,8 +4,8 @@ use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
 
 use rustix::net::{AddressFamily, SocketType};
 
-use super::answer::{Answer, End, File, Framing};
-use super::server::{Asked, Server};
+use super::response::{End, File, Framing, Response};
+use super::server::{Request, Server};
 use super::{arrives, fails};
 use crate::content::content;
 
@@ -14,10 +14,12 @@ const OPTIONS: &str = "--lanes 2 --chunk 128K";
 
 /// Checks that a file arrives from a server with a quirk.
 #[track_caller]
-fn arrives_with_quirk(quirk: impl Fn(&Asked, Answer) -> Answer + Send + Sync + 'static) -> Server {
+fn arrives_with_quirk(
+    quirk: impl Fn(&Request, Response) -> Response + Send + Sync + 'static,
+) -> Server {
     let file = File::new(content(1, SIZE));
     let bytes = file.content.clone();
-    let server = Server::start(move |request| quirk(request, file.answer(request)));
+    let server = Server::start(move |request| quirk(request, file.respond(request)));
     arrives(&server, OPTIONS, &bytes);
     server
 }
@@ -46,7 +48,7 @@ fn a_file_arrives_if_the_server_closes_idle_connections() {
     let file = File::new(content(1, 20_000));
     let bytes = file.content.clone();
     // The connection ends a moment after the response.
-    let server = Server::start(move |request| file.answer(request).then(End::Closes));
+    let server = Server::start(move |request| file.respond(request).then(End::Closes));
     for _ in 0..20 {
         arrives(&server, "", &bytes);
     }
@@ -67,7 +69,7 @@ fn a_file_arrives_from_an_http_1_0_server() {
         let file = File { ranged: false, ..File::new(content(1, SIZE)) };
         let bytes = file.content.clone();
         let server = Server::start(move |request| {
-            let mut response = file.answer(request).without("Accept-Ranges");
+            let mut response = file.respond(request).without("Accept-Ranges");
             response.version = "HTTP/1.0";
             response.framed(framing).then(End::Closes)
         });
@@ -91,7 +93,7 @@ fn a_whole_file_whose_length_is_not_reported_arrives() {
     for framing in [Framing::Chunked, Framing::End] {
         let file = File { ranged: false, ..File::new(content(1, SIZE)) };
         let bytes = file.content.clone();
-        let server = Server::start(move |request| file.answer(request).framed(framing));
+        let server = Server::start(move |request| file.respond(request).framed(framing));
         arrives(&server, OPTIONS, &bytes);
     }
 }
@@ -100,7 +102,7 @@ fn a_whole_file_whose_length_is_not_reported_arrives() {
 fn a_truncated_chunked_body_is_an_error() {
     let file = File { ranged: false, ..File::new(content(1, SIZE)) };
     let server = Server::start(move |request| {
-        file.answer(request).framed(Framing::Chunked).cut(1_000_000, End::Closes)
+        file.respond(request).framed(Framing::Chunked).cut(1_000_000, End::Closes)
     });
     fails(&server, "--retries 1", "/f: cannot ");
 }
@@ -122,7 +124,7 @@ fn an_overlong_head_is_an_error() {
         for fields in [1, 2000] {
             let file = File::new(content(1, SIZE));
             let server = Server::start(move |request| {
-                let mut response = file.answer(request);
+                let mut response = file.respond(request);
                 if request.number >= first {
                     let value = "x".repeat((1 << 20) / fields);
                     let more = (0..fields).map(|n| (format!("X-{n}"), value.clone()));
@@ -140,8 +142,8 @@ fn endless_interim_responses_are_an_error() {
     for first in [1, 3] {
         let file = File::new(content(1, SIZE));
         let server = Server::start(move |request| match request.number >= first {
-            true => Answer::raw("HTTP/1.1 102 Processing\r\n\r\n".repeat(100_000)),
-            false => file.answer(request),
+            true => Response::raw("HTTP/1.1 102 Processing\r\n\r\n".repeat(100_000)),
+            false => file.respond(request),
         });
         fails(&server, "--retries 1 --chunk 128K", "/f: cannot ");
     }
@@ -165,8 +167,8 @@ fn a_response_that_is_not_http_is_an_error() {
         for first in [1, 3] {
             let file = File::new(content(1, SIZE));
             let server = Server::start(move |request| match request.number >= first {
-                true => Answer::raw(garbage),
-                false => file.answer(request),
+                true => Response::raw(garbage),
+                false => file.respond(request),
             });
             fails(&server, "--retries 1 --chunk 128K", "/f: cannot ");
         }
@@ -177,7 +179,7 @@ fn a_response_that_is_not_http_is_an_error() {
 fn unrequested_bytes_after_a_response_are_never_written() {
     let file = File::new(content(1, SIZE));
     let server = Server::start(move |request| {
-        let mut response = file.answer(request);
+        let mut response = file.respond(request);
         let length = response.body.len().to_string();
         if request.method == "GET" {
             // The body is longer than its `Content-Length`: the rest is parsed as the head of the next response.

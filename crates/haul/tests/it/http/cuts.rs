@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use haul_fault_proxy::{Connections, Direction, Fault, FaultProxy};
 
-use super::answer::{End, File};
 use super::nginx::Nginx;
+use super::response::{End, File};
 use super::server::Server;
 use super::{arrives, copy, whole};
 use crate::content::{Chance, content, unfinished};
@@ -28,7 +28,7 @@ fn cut_at_random(seed: u64, end: End, ranged: bool, options: &str, sizes: &[usiz
             let bytes = file.content.clone();
             let chance = Mutex::new((Chance(seed + transfers), 0));
             let server = Server::start(move |request| {
-                let response = file.answer(request);
+                let response = file.respond(request);
                 let mut chance = chance.lock().unwrap();
                 let length = response.body.len() as u64;
                 if request.method == "HEAD" || length == 0 || chance.0.below(3) > 0 {
@@ -39,7 +39,7 @@ fn cut_at_random(seed: u64, end: End, ranged: bool, options: &str, sizes: &[usiz
                 response.cut(after, end).with("X-Cut", chance.1.to_string())
             });
             arrives(&server, options, &bytes);
-            cuts += server.answers_with("X-Cut");
+            cuts += server.responses_with("X-Cut");
             transfers += 1;
         }
     }
@@ -63,7 +63,7 @@ fn a_file_is_identical_if_a_server_without_ranges_truncates_responses() {
         let bytes = file.content.clone();
         let chance = Mutex::new(Chance(3));
         let server = Server::start(move |request| {
-            let response = file.answer(request);
+            let response = file.respond(request);
             let after = chance.lock().unwrap().below(response.body.len() as u64) as usize;
             if request.method == "GET" && request.number < 4 {
                 response.cut(after, end)
@@ -72,7 +72,7 @@ fn a_file_is_identical_if_a_server_without_ranges_truncates_responses() {
             }
         });
         arrives(&server, "", &bytes);
-        assert!(server.asked().len() >= 4);
+        assert!(server.requests().len() >= 4);
     }
 }
 
@@ -83,7 +83,7 @@ fn a_small_file_is_identical_wherever_the_first_responses_are_truncated() {
             let file = File::new(content(4, size));
             let bytes = file.content.clone();
             let server = Server::start(move |request| {
-                let response = file.answer(request);
+                let response = file.respond(request);
                 if request.method == "GET" && request.number < 3 {
                     let most = response.body.len() - 1;
                     response.cut(after.min(most), End::Closes)
@@ -100,7 +100,7 @@ fn a_small_file_is_identical_wherever_the_first_responses_are_truncated() {
 fn a_server_that_truncates_every_response_is_an_error() {
     for (size, after) in [(1000, 10), (200_000, 0), (3 << 20, 0)] {
         let file = File::new(content(5, size));
-        let server = Server::start(move |request| file.answer(request).cut(after, End::Closes));
+        let server = Server::start(move |request| file.respond(request).cut(after, End::Closes));
         super::fails(&server, "--retries 1", "/f: cannot ");
     }
 }

@@ -4,8 +4,8 @@ use std::fs;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use super::answer::{Answer, File, Framing};
 use super::lengths::index;
+use super::response::{File, Framing, Response};
 use super::server::Server;
 use super::{arrives, copy, fails};
 use crate::content::content;
@@ -23,7 +23,7 @@ fn a_body_that_does_not_match_its_coding_is_refused() {
     ] {
         let file = File::new(content(1, size));
         let server = Server::start(move |request| {
-            let response = file.answer(request);
+            let response = file.respond(request);
             if request.number < first {
                 return response;
             }
@@ -33,7 +33,7 @@ fn a_body_that_does_not_match_its_coding_is_refused() {
         fails(&server, "--retries 1 --chunk 128K", "encoded (gzip)");
         assert!(
             server
-                .asked()
+                .requests()
                 .iter()
                 .all(|request| request.field("accept-encoding") == Some("identity"))
         );
@@ -43,7 +43,7 @@ fn a_body_that_does_not_match_its_coding_is_refused() {
 #[test]
 fn a_coding_that_cannot_be_decoded_is_refused() {
     let file = File::new(content(1, 5000));
-    let server = Server::start(move |request| file.answer(request).with("Content-Encoding", "br"));
+    let server = Server::start(move |request| file.respond(request).with("Content-Encoding", "br"));
     fails(&server, "--retries 1", "encoded (br), which haul did not request");
 }
 
@@ -59,7 +59,7 @@ fn a_file_that_is_stored_compressed_is_not_decoded() {
         let file = File::new(content(1, size));
         let bytes = file.content.clone();
         let server =
-            Server::start(move |request| file.answer(request).with("Content-Encoding", coding));
+            Server::start(move |request| file.respond(request).with("Content-Encoding", coding));
         let session = Session::new();
         copy(&session, "--chunk 128K", &server.url(&format!("/{name}"))).status(0);
         assert!(fs::read(session.path(format!("dst/{name}"))).unwrap() == *bytes, "{name}");
@@ -74,7 +74,7 @@ fn a_body_compressed_by_a_proxy_is_decoded() {
         let bytes = content(1, size);
         let packed = gzip(&bytes);
         let server = Server::start(move |_| {
-            Answer::new(200, &packed[..]).with("Content-Encoding", "gzip").framed(framing)
+            Response::new(200, &packed[..]).with("Content-Encoding", "gzip").framed(framing)
         });
         arrives(&server, "", &bytes);
     }
@@ -85,7 +85,7 @@ fn a_truncated_compressed_body_is_refused() {
     let mut packed = gzip(&content(1, 3 << 20));
     packed.truncate(packed.len() - 4);
     let server =
-        Server::start(move |_| Answer::new(200, &packed[..]).with("Content-Encoding", "gzip"));
+        Server::start(move |_| Response::new(200, &packed[..]).with("Content-Encoding", "gzip"));
     fails(&server, "--retries 1", "cannot be decoded");
 }
 
@@ -97,7 +97,7 @@ fn the_listed_length_decides_whether_a_file_is_stored_compressed() {
         let packed = packed.clone();
         let server = Server::start(move |request| match &request.target[..] {
             "/d/" => index(&[("data", listed)]),
-            _ => Answer::new(200, &packed[..]).with("Content-Encoding", "gzip"),
+            _ => Response::new(200, &packed[..]).with("Content-Encoding", "gzip"),
         });
         let session = Session::new();
         copy(&session, "", &server.url("/d/")).status(0);
@@ -125,6 +125,6 @@ fn the_coding_identity_is_ignored() {
     let file = File::new(content(1, 1 << 20));
     let bytes = file.content.clone();
     let server =
-        Server::start(move |request| file.answer(request).with("Content-Encoding", "identity"));
+        Server::start(move |request| file.respond(request).with("Content-Encoding", "identity"));
     arrives(&server, "--chunk 128K", &bytes);
 }

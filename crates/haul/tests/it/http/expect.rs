@@ -3,8 +3,8 @@
 use std::fs;
 use std::process::Stdio;
 
-use super::answer::{Answer, File};
 use super::nginx::Nginx;
+use super::response::{File, Response};
 use super::server::Server;
 use super::{wait_for_bytes, whole};
 use crate::content::{content, unfinished};
@@ -24,7 +24,7 @@ fn a_file_with_another_digest_than_expected_is_not_stored() {
         let (session, bytes) = (Session::new(), content(31, size));
         let sum = sha256(&session, &bytes);
         let file = File::new(bytes.clone());
-        let server = Server::start(move |request| file.answer(request));
+        let server = Server::start(move |request| file.respond(request));
         let url = server.url("/f");
         let ran = session.haul(&format!("cp --expect sha256:{WRONG} {url} dst/")).status(1);
         ran.stderr_has(&format!(
@@ -168,11 +168,11 @@ fn no_digest_file_is_requested_unless_the_option_is_given() {
     let session = Session::new();
     let file = File::new(content(34, 1000));
     let server = Server::start(move |request| match request.target.as_str() {
-        "/f" => file.answer(request),
-        _ => Answer::page(404),
+        "/f" => file.respond(request),
+        _ => Response::page(404),
     });
     session.haul(&format!("cp {} dst/", server.url("/f"))).status(0);
-    assert!(server.asked().iter().all(|request| request.target == "/f"));
+    assert!(server.requests().iter().all(|request| request.target == "/f"));
 }
 
 #[test]

@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use super::answer::{Answer, End, File};
 use super::nginx::Nginx;
-use super::server::{Asked, Server};
+use super::response::{End, File, Response};
+use super::server::{Request, Server};
 use super::whole;
 use crate::content::content;
 use crate::session::{Ran, Session};
@@ -22,7 +22,7 @@ pub(super) fn haul(session: &Session, line: &str, arguments: &[&str]) -> Ran {
 }
 
 /// Which of the four fields in [`SECRETS`] a request has.
-fn has_secrets(request: &Asked) -> Vec<bool> {
+fn has_secrets(request: &Request) -> Vec<bool> {
     let field = |name: &str, value: &str| request.field(name) == Some(value);
     vec![
         field("x-token", SECRET),
@@ -66,28 +66,28 @@ fn headers_are_sent_with_every_request_to_the_named_server_and_to_no_other() {
     let file = File::new(content(1, SIZE));
     let bytes = file.content.clone();
     let here = file.clone();
-    let other = Server::start(move |request| file.answer(request));
+    let other = Server::start(move |request| file.respond(request));
     let to = other.url("/f");
     let server = Server::start(move |request| match request.target.as_str() {
-        "/f" => Answer::redirect(302, &to),
-        _ => here.answer(request),
+        "/f" => Response::redirect(302, &to),
+        _ => here.respond(request),
     });
     let session = Session::new();
     let line = format!("cp {OPTIONS} -v --log-file log {} dst/", server.url("/f"));
     let ran = haul(&session, &line, &SECRETS).status(0);
     whole(&session, &bytes);
     assert_no_secret(&session, &ran);
-    assert!(!server.asked().is_empty() && other.asked().len() > 5);
-    for request in server.asked() {
+    assert!(!server.requests().is_empty() && other.requests().len() > 5);
+    for request in server.requests() {
         assert_eq!(has_secrets(&request), [true; 4], "{request:?}");
     }
-    for request in other.asked() {
+    for request in other.requests() {
         // The User-Agent is not a secret, and some servers check it.
         assert_eq!(has_secrets(&request), [false, false, false, true], "{request:?}");
     }
-    let before = server.asked().len();
+    let before = server.requests().len();
     haul(&session, &format!("cp {OPTIONS} {} near/f", server.url("/g")), &SECRETS).status(0);
-    let parts = server.asked().split_off(before);
+    let parts = server.requests().split_off(before);
     assert!(parts.len() > 5);
     assert!(parts.iter().all(|request| has_secrets(request) == [true; 4]), "{parts:?}");
 }
@@ -96,8 +96,8 @@ fn headers_are_sent_with_every_request_to_the_named_server_and_to_no_other() {
 fn a_run_that_fails_has_no_header_in_its_output_and_files() {
     let file = File::new(content(1, SIZE));
     let server = Server::start(move |request| match request.range() {
-        Some((first, _)) if first > SIZE / 2 => Answer::page(500),
-        _ => file.answer(request).cut(100_000, End::Closes),
+        Some((first, _)) if first > SIZE / 2 => Response::page(500),
+        _ => file.respond(request).cut(100_000, End::Closes),
     });
     for more in ["-v", "--json"] {
         let session = Session::new();
@@ -111,7 +111,7 @@ fn a_run_that_fails_has_no_header_in_its_output_and_files() {
 fn headers_of_a_remote_are_sent_to_it_alone_and_the_command_line_takes_precedence() {
     let file = || {
         let file = File::new(content(1, 1000));
-        Server::start(move |request| file.answer(request))
+        Server::start(move |request| file.respond(request))
     };
     let (one, other) = (file(), file());
     let session = Session::new();
@@ -122,11 +122,11 @@ fn headers_of_a_remote_are_sent_to_it_alone_and_the_command_line_takes_precedenc
     session.write("c.toml", config);
     let line = format!("cp --config c.toml one:f {} dst/", other.url("/g"));
     haul(&session, &line, &["--header", "X-More: 2"]).status(0);
-    for request in one.asked() {
+    for request in one.requests() {
         let fields = (request.field("x-token"), request.field("x-more"));
         assert_eq!(fields, (Some(SECRET), Some("2")), "{request:?}");
     }
-    for request in other.asked() {
+    for request in other.requests() {
         assert_eq!((request.field("x-token"), request.field("x-more")), (None, Some("2")));
     }
     session.write(
@@ -142,7 +142,7 @@ fn headers_of_a_remote_are_sent_to_it_alone_and_the_command_line_takes_precedenc
 #[test]
 fn headers_are_not_sent_to_a_second_server_that_a_list_or_a_mirror_names() {
     let file = File::new(content(1, 1000));
-    let server = Server::start(move |request| file.answer(request));
+    let server = Server::start(move |request| file.respond(request));
     let (one, other) = (server.url("/f"), "http://127.0.0.1:1/g");
     let session = Session::new().file("list", format!("{one}\n{other}\n")).file("one", &one);
     let mirrored = format!("cp --mirror {other} {one} dst/");
@@ -154,9 +154,9 @@ fn headers_are_not_sent_to_a_second_server_that_a_list_or_a_mirror_names() {
             assert!(ran.err().contains("hint: ") && !ran.err().contains(SECRET), "{}", ran.err());
         }
     }
-    assert_eq!(server.asked().len(), 0);
+    assert_eq!(server.requests().len(), 0);
     haul(&session, "cp --input-file one dst", &["--header", "X-A: open-sesame"]).status(0);
-    assert!(server.asked().iter().all(|request| request.field("x-a") == Some(SECRET)));
+    assert!(server.requests().iter().all(|request| request.field("x-a") == Some(SECRET)));
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn a_cookie_file_is_unchanged_without_requests_and_written_through_links() {
     // Through a link.
     let file = File::new(content(1, 1000));
     let server =
-        Server::start(move |request| file.answer(request).with("Set-Cookie", "new=1; Path=/"));
+        Server::start(move |request| file.respond(request).with("Set-Cookie", "new=1; Path=/"));
     session.haul(&format!("cp --save-cookies link {} dst/", server.url("/f"))).status(0);
     assert!(fs::symlink_metadata(session.path("link")).unwrap().is_symlink());
     assert!(session.read("jar").contains("\tnew\t1\n"), "{}", session.read("jar"));
@@ -210,18 +210,18 @@ fn an_authorization_header_of_the_user_replaces_that_of_haul() {
     let file = File::new(content(1, SIZE));
     let bytes = file.content.clone();
     let server = Server::start(move |request| match request.field("authorization") {
-        Some("Basic open-sesame") => file.answer(request),
-        _ => Answer::page(401).with("WWW-Authenticate", "Basic realm=\"here\""),
+        Some("Basic open-sesame") => file.respond(request),
+        _ => Response::page(401).with("WWW-Authenticate", "Basic realm=\"here\""),
     });
     let session = Session::new();
     let line = format!("cp {OPTIONS} {} dst/", server.url("/f"));
     haul(&session, &line, &["--header", "Authorization: Basic open-sesame"]).status(0);
     whole(&session, &bytes);
-    let before = server.asked().len();
+    let before = server.requests().len();
     let ran = haul(&session, &line.replace("dst/", "other/"), &["--header", "Authorization: no"]);
     let ran = ran.status(1);
     assert!(ran.err().contains("rejected the given Authorization header"), "{}", ran.err());
-    assert_eq!(server.asked().len(), before + 1);
+    assert_eq!(server.requests().len(), before + 1);
 }
 
 #[test]

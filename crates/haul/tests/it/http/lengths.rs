@@ -3,19 +3,19 @@
 use std::fmt::Write;
 use std::fs;
 
-use super::answer::{Answer, End, File, Framing};
+use super::response::{End, File, Framing, Response};
 use super::server::Server;
 use super::{arrives, copy, fails, whole};
 use crate::content::content;
 use crate::session::Session;
 
 /// The page of a directory, as nginx writes it.
-pub(super) fn index(files: &[(&str, usize)]) -> Answer {
+pub(super) fn index(files: &[(&str, usize)]) -> Response {
     let mut page = "<html><head><title>Index of /d/</title></head><body><pre>".to_owned();
     for (name, size) in files {
         writeln!(page, "<a href=\"{name}\">{name}</a>  29-Feb-2024 12:34   {size}").unwrap();
     }
-    Answer::new(200, page + "</pre></body></html>").with("Content-Type", "text/html")
+    Response::new(200, page + "</pre></body></html>").with("Content-Type", "text/html")
 }
 
 /// Formerly, a login page was stored in place of a file.
@@ -24,8 +24,8 @@ fn a_response_of_another_length_than_listed_is_not_stored() {
     for listed in [5_000_000, 5000, 3] {
         let server = Server::start(move |request| match &request.target[..] {
             "/d/" => index(&[("f", listed), ("good", 10)]),
-            "/d/good" => File::new(content(1, 10)).answer(request),
-            _ => Answer::new(200, "login"),
+            "/d/good" => File::new(content(1, 10)).respond(request),
+            _ => Response::new(200, "login"),
         });
         let session = Session::new();
         let text = format!("it is listed with {listed} bytes, but opening it gives 5 bytes");
@@ -42,7 +42,7 @@ fn a_file_whose_length_is_not_reported_is_read_to_its_end() {
             let file = File::new(content(1, size));
             let bytes = file.content.clone();
             let server = Server::start(move |_| {
-                Answer::new(200, &file.content[..]).framed(framing).with("ETag", "\"one\"")
+                Response::new(200, &file.content[..]).framed(framing).with("ETag", "\"one\"")
             });
             arrives(&server, "", &bytes);
         }
@@ -53,7 +53,7 @@ fn a_file_whose_length_is_not_reported_is_read_to_its_end() {
 fn a_file_whose_length_is_not_reported_is_an_error_when_it_is_cut_off() {
     let file = File::new(content(1, 3 << 20));
     let server = Server::start(move |_| {
-        Answer::new(200, &file.content[..]).framed(Framing::Chunked).cut(2 << 20, End::Closes)
+        Response::new(200, &file.content[..]).framed(Framing::Chunked).cut(2 << 20, End::Closes)
     });
     fails(&server, "--retries 1", "/f: cannot ");
 }
@@ -63,9 +63,9 @@ fn a_listed_file_whose_length_is_not_reported_is_copied() {
     let file = File::new(content(1, 1 << 20));
     let bytes = file.content.clone();
     let server = Server::start(move |request| match &request.target[..] {
-        "/d/" => Answer::new(200, "<title>Index of /d/</title><a href=\"f\">f</a>")
+        "/d/" => Response::new(200, "<title>Index of /d/</title><a href=\"f\">f</a>")
             .with("Content-Type", "text/html"),
-        _ => Answer::new(200, &file.content[..]).framed(Framing::Chunked),
+        _ => Response::new(200, &file.content[..]).framed(Framing::Chunked),
     });
     let session = Session::new();
     copy(&session, "", &server.url("/d/")).status(0);
@@ -79,7 +79,7 @@ fn a_transfer_coding_overrides_a_content_length() {
         let file = File::new(content(1, 10_000));
         let bytes = file.content.clone();
         let server = Server::start(move |_| {
-            Answer::new(200, &file.content[..])
+            Response::new(200, &file.content[..])
                 .framed(Framing::Chunked)
                 .with("Content-Length", length)
         });
@@ -91,10 +91,10 @@ fn a_transfer_coding_overrides_a_content_length() {
 fn a_malformed_content_length_is_an_error() {
     for length in ["+5", "5, 6", "5 5", "0x5"] {
         let server =
-            Server::start(move |_| Answer::new(200, "hello").with("Content-Length", length));
+            Server::start(move |_| Response::new(200, "hello").with("Content-Length", length));
         fails(&server, "--retries 0", "/f");
     }
-    let server = Server::start(move |_| Answer::new(200, "hello").with("Content-Length", "5, 5"));
+    let server = Server::start(move |_| Response::new(200, "hello").with("Content-Length", "5, 5"));
     let session = Session::new();
     copy(&session, "", &server.url("/f")).status(0);
     assert_eq!(fs::read(session.path("dst/f")).unwrap(), b"hello");
@@ -108,7 +108,7 @@ fn a_file_without_a_time_and_a_tag_is_not_resumed_by_another_run() {
     let old = File::version(content(1, SIZE), None, None);
     // The last bytes are never sent.
     let server = Server::start(move |request| {
-        let response = old.answer(request);
+        let response = old.respond(request);
         match request.range() {
             Some((_, last)) if last + 1 >= SIZE => response.cut(0, End::Closes),
             _ => response,
@@ -119,7 +119,7 @@ fn a_file_without_a_time_and_a_tag_is_not_resumed_by_another_run() {
     drop(server);
     let new = File::version(content(2, SIZE), None, None);
     let bytes = new.content.clone();
-    let server = Server::start(move |request| new.answer(request));
+    let server = Server::start(move |request| new.respond(request));
     copy(&session, "--chunk 256K", &server.url("/f")).status(0);
     whole(&session, &bytes);
 }

@@ -4,8 +4,8 @@ use std::fs;
 use std::io::Write;
 use std::process::Stdio;
 
-use super::answer::{Answer, File};
 use super::nginx::Nginx;
+use super::response::{File, Response};
 use super::server::Server;
 use crate::content::content;
 use crate::session::Session;
@@ -15,7 +15,7 @@ fn all_sources_of_a_list_share_the_lanes_of_their_host() {
     const COUNT: usize = 1500;
     let server = Server::start(|request| {
         let number = request.target.trim_start_matches("/d/f").parse().unwrap();
-        File::new(content(number, 100 + number as usize % 50)).answer(request)
+        File::new(content(number, 100 + number as usize % 50)).respond(request)
     });
     let lines: Vec<_> = (0..COUNT).map(|number| server.url(&format!("/d/f{number}"))).collect();
     let session = Session::new().file("list", lines.join("\n"));
@@ -25,7 +25,7 @@ fn all_sources_of_a_list_share_the_lanes_of_their_host() {
         let arrived = fs::read(session.path(format!("dst/f{number}"))).unwrap();
         assert!(arrived == content(number as u64, 100 + number % 50), "{number}");
     }
-    let (accepted, requests) = (server.accepted(), server.asked().len());
+    let (accepted, requests) = (server.accepted(), server.requests().len());
     eprintln!("{accepted} connections, {requests} requests for {COUNT} files");
     assert!(accepted <= 40, "{accepted}");
     assert!(requests <= COUNT * 3, "{requests}");
@@ -62,7 +62,7 @@ fn a_list_may_have_options_of_a_source_in_the_format_of_aria2() {
 
 #[test]
 fn nothing_is_copied_if_a_line_of_the_list_is_wrong() {
-    let server = Server::start(|_| Answer::new(200, "x"));
+    let server = Server::start(|_| Response::new(200, "x"));
     let url = server.url("/f");
     let session = Session::new();
     for (wrong, text) in [
@@ -93,7 +93,7 @@ fn nothing_is_copied_if_a_line_of_the_list_is_wrong() {
         ran.stderr_has("in a list, write mirrors on one line");
     }
     session.haul("cp --input-file list -").status(2).stderr_has("standard input or output");
-    assert!(server.asked().is_empty() && !session.has("dst"));
+    assert!(server.requests().is_empty() && !session.has("dst"));
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! Faults in downloads over HTTP, as the user sees them: the program against scripted servers, and
 //! against real ones over a bad network.
 
-mod answer;
 mod busy;
 mod changes;
 mod connections;
@@ -16,6 +15,7 @@ mod names;
 mod nginx;
 mod ranges;
 mod redirects;
+mod response;
 mod secrets;
 mod server;
 mod sign_in;

@@ -4,8 +4,8 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 
-use super::answer::{Answer, File};
 use super::nginx::Nginx;
+use super::response::{File, Response};
 use super::server::Server;
 use crate::content::content;
 use crate::session::Session;
@@ -16,7 +16,7 @@ use crate::session::Session;
 fn names_of(path: &str) -> (i32, String, Vec<Vec<u8>>) {
     let session = Session::new().directory("dst").file("evil", "untouched");
     let file = File::new(content(1, 1000));
-    let server = Server::start(move |request| file.answer(request));
+    let server = Server::start(move |request| file.respond(request));
     let output =
         session.command("cp --retries 0").arg(server.url(path)).arg("dst/").output().unwrap();
     let in_dst = fs::read_dir(session.path("dst")).unwrap().map(Result::unwrap);
@@ -39,13 +39,13 @@ fn percent_encoding_in_an_argument_is_sent_unchanged() {
     for (path, name) in [("/a%2Bb", "a+b"), ("/d%2Fe/f%2Fg", "f%2Fg"), ("/%7Eada/x%28", "x(")] {
         let session = Session::new().directory("dst");
         let file = File::new(content(1, 300 << 10));
-        let server = Server::start(move |request| file.answer(request));
+        let server = Server::start(move |request| file.respond(request));
         session.haul(&format!("cp --retries 0 {} dst/", server.url(path))).status(0);
         assert!(session.has(&format!("dst/{name}")), "{path}");
         assert!(
-            server.asked().iter().all(|request| request.target == path),
+            server.requests().iter().all(|request| request.target == path),
             "{:?}",
-            server.asked()
+            server.requests()
         );
     }
 }
@@ -105,7 +105,7 @@ fn an_overlong_name_is_an_error() {
 
 #[test]
 fn names_are_printed_without_control_characters() {
-    let server = Server::start(|_| Answer::page(404));
+    let server = Server::start(|_| Response::page(404));
     let session = Session::new();
     let ran = session.haul(&format!("cp --retries 0 {} dst/", server.url("/a%1B%5B2Jb%0Ac")));
     let printed = ran.status(1).err();
@@ -116,8 +116,8 @@ fn names_are_printed_without_control_characters() {
 fn a_redirect_does_not_change_the_file_name() {
     let file = File::new(content(1, 1000));
     let server = Server::start(move |request| match request.target.as_str() {
-        "/f" => Answer::redirect(302, "/..%2F..%2Fevil"),
-        _ => file.answer(request),
+        "/f" => Response::redirect(302, "/..%2F..%2Fevil"),
+        _ => file.respond(request),
     });
     super::arrives(&server, "", &content(1, 1000));
 }

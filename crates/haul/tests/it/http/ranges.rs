@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use haul_bench::guard::end_with_thread;
 
-use super::answer::{Answer, End, File, Framing};
-use super::server::{Asked, Server};
+use super::response::{End, File, Framing, Response};
+use super::server::{Request, Server};
 use super::{arrives, copy, fails, whole};
 use crate::content::content;
 use crate::port::free_port;
@@ -19,10 +19,10 @@ const SIZE: usize = 2 << 20;
 
 /// A server that sends the responses of `wrong` to requests for later ranges of a file: to all of them, or
 /// only to request number 4.
-fn later(always: bool, wrong: fn(&Asked, Answer) -> Answer) -> Server {
+fn later(always: bool, wrong: fn(&Request, Response) -> Response) -> Server {
     let file = File::new(content(1, SIZE));
     Server::start(move |request| {
-        let response = file.answer(request);
+        let response = file.respond(request);
         let is_it = request.is_later_part() && (always || request.number == 4);
         if is_it { wrong(request, response) } else { response }
     })
@@ -45,10 +45,10 @@ fn a_range_that_begins_right_and_is_shorter_or_longer_is_refused() {
         let file = File::new(content(1, SIZE));
         let server = Server::start(move |request| {
             let Some((first, last)) = request.range().filter(|_| request.is_later_part()) else {
-                return file.answer(request);
+                return file.respond(request);
             };
             let last = last.min(SIZE - 20).saturating_add_signed(by);
-            Answer::new(206, &file.content[first..=last])
+            Response::new(206, &file.content[first..=last])
                 .with("Content-Range", format!("bytes {first}-{last}/{SIZE}"))
                 .with("ETag", "\"one\"")
                 .framed(framing)
@@ -71,7 +71,7 @@ fn a_range_without_content_range_is_refused() {
     let server = later(true, |_, response| response.without("Content-Range"));
     fails(&server, OPTIONS, "without Content-Range");
     let file = File::new(content(1, SIZE));
-    let server = Server::start(move |request| file.answer(request).without("Content-Range"));
+    let server = Server::start(move |request| file.respond(request).without("Content-Range"));
     fails(&server, OPTIONS, "without Content-Range");
 }
 
@@ -80,7 +80,7 @@ fn a_range_with_a_malformed_content_range_is_refused() {
     for words in ["bytes", "bytes 5-4/10", "bytes */2097152", "lines 1-2/3", "bytes 1-2/x", ""] {
         let file = File::new(content(1, SIZE));
         let server = Server::start(move |request| {
-            let response = file.answer(request);
+            let response = file.respond(request);
             if request.is_later_part() { response.with("Content-Range", words) } else { response }
         });
         fails(&server, OPTIONS, "/f: cannot read (");
@@ -92,7 +92,7 @@ fn a_body_of_another_length_than_its_range_is_refused() {
     for by in [-7, 7] {
         let file = File::new(content(1, SIZE));
         let server = Server::start(move |request| {
-            let response = file.answer(request);
+            let response = file.respond(request);
             if !request.is_later_part() {
                 return response;
             }
@@ -111,7 +111,7 @@ fn bytes_after_the_end_of_a_range_are_not_written() {
         let file = File::new(content(1, SIZE));
         let bytes = file.content.clone();
         let server = Server::start(move |request| {
-            let mut response = file.answer(request);
+            let mut response = file.respond(request);
             if response.status == 206 {
                 response.body.extend_from_slice(&[b'x'; 5000]);
                 response = response.framed(framing);
@@ -138,20 +138,20 @@ fn a_file_of_a_server_that_refuses_ranges_is_read_in_one_stream() {
     }
     // The server announces ranges, and never sends one.
     let server =
-        Server::start(move |request| whole().answer(request).with("Accept-Ranges", "bytes"));
+        Server::start(move |request| whole().respond(request).with("Accept-Ranges", "bytes"));
     arrives(&server, OPTIONS, &content(1, SIZE));
-    assert!(server.asked().iter().all(|request| !request.is_later_part()));
+    assert!(server.requests().iter().all(|request| !request.is_later_part()));
     // The server sends the first range only.
-    let server = later(true, |request, response| whole().answer(request).then(response.end));
+    let server = later(true, |request, response| whole().respond(request).then(response.end));
     arrives(&server, OPTIONS, &content(1, SIZE));
-    let refused = server.asked().iter().filter(|request| request.is_later_part()).count();
+    let refused = server.requests().iter().filter(|request| request.is_later_part()).count();
     assert!(refused < 40, "parts were requested {refused} times");
 }
 
 #[test]
 fn a_range_is_requested_again_after_one_response_with_the_whole_file() {
     let server = later(false, |request, response| {
-        File { ranged: false, ..File::new(content(1, SIZE)) }.answer(request).then(response.end)
+        File { ranged: false, ..File::new(content(1, SIZE)) }.respond(request).then(response.end)
     });
     arrives(&server, OPTIONS, &content(1, SIZE));
 }
@@ -159,19 +159,19 @@ fn a_range_is_requested_again_after_one_response_with_the_whole_file() {
 #[test]
 fn an_html_page_in_place_of_a_range_is_never_written() {
     for status in [200, 404, 500, 403, 400] {
-        let page = move |_: &Asked, _: Answer| match status {
-            200 => Answer::page(200),
-            404 => Answer::page(404),
-            403 => Answer::page(403),
-            400 => Answer::page(400),
-            _ => Answer::page(500),
+        let page = move |_: &Request, _: Response| match status {
+            200 => Response::page(200),
+            404 => Response::page(404),
+            403 => Response::page(403),
+            400 => Response::page(400),
+            _ => Response::page(500),
         };
         let file = File::new(content(1, SIZE));
         let server = Server::start(move |request| {
             if request.is_later_part() {
-                page(request, Answer::page(200))
+                page(request, Response::page(200))
             } else {
-                file.answer(request)
+                file.respond(request)
             }
         });
         let text = match status {
@@ -188,11 +188,11 @@ fn an_html_page_in_place_of_a_range_is_never_written() {
 #[test]
 fn a_single_html_page_in_place_of_a_range_is_retried() {
     for wrong in [
-        (|_, _| Answer::page(200)) as fn(&Asked, Answer) -> Answer,
-        |_, _| Answer::page(404),
-        |_, _| Answer::page(500),
-        |_, _| Answer::page(502),
-        |_, _| Answer::page(503).then(End::Closes),
+        (|_, _| Response::page(200)) as fn(&Request, Response) -> Response,
+        |_, _| Response::page(404),
+        |_, _| Response::page(500),
+        |_, _| Response::page(502),
+        |_, _| Response::page(503).then(End::Closes),
     ] {
         arrives(&later(false, wrong), OPTIONS, &content(1, SIZE));
     }
@@ -207,7 +207,7 @@ fn an_error_status_is_reported() {
         (500, "the server returned 500"),
         (418, "the server returned 418"),
     ] {
-        let server = Server::start(move |_| Answer::page(status));
+        let server = Server::start(move |_| Response::page(status));
         fails(&server, "--retries 0", text);
     }
 }
@@ -217,7 +217,7 @@ fn a_file_of_a_server_without_ranges_is_read_in_one_stream() {
     for size in [0, 1, 65_536, 300_000, 5 << 20] {
         let file = File { ranged: false, ..File::new(content(2, size)) };
         let bytes = file.content.clone();
-        let server = Server::start(move |request| file.answer(request));
+        let server = Server::start(move |request| file.respond(request));
         arrives(&server, "", &bytes);
         arrives(&server, "--lanes 4", &bytes);
     }
@@ -228,11 +228,11 @@ fn a_file_of_a_server_without_ranges_is_read_in_one_stream() {
 fn files_without_ranges_that_are_read_in_turn_are_requested_equally_often() {
     let file = File { ranged: false, ..File::new(content(2, 100_000)) };
     let bytes = file.content.clone();
-    let server = Server::start(move |request| file.answer(request));
+    let server = Server::start(move |request| file.respond(request));
     let urls: Vec<_> = (0..20).map(|n| server.url(&format!("/f{n}"))).collect();
     let ran = Session::new().haul(&format!("cat {}", urls.join(" "))).status(0);
     assert!(ran.bytes() == bytes.repeat(20), "the contents differ");
-    let requests = server.asked();
+    let requests = server.requests();
     let count = |target: &str| {
         requests
             .iter()
@@ -244,20 +244,20 @@ fn files_without_ranges_that_are_read_in_turn_are_requested_equally_often() {
 
 #[test]
 fn a_range_without_a_total_size_is_not_taken_for_the_whole_file() {
-    let without_total = |request: &Asked, response: Answer| match request.range() {
+    let without_total = |request: &Request, response: Response| match request.range() {
         Some((first, last)) => response.with("Content-Range", format!("bytes {first}-{last}/*")),
         None => response,
     };
     for size in [SIZE, 300_000, 100_000] {
         let file = File::new(content(1, size));
         let bytes = file.content.clone();
-        let server = Server::start(move |request| without_total(request, file.answer(request)));
+        let server = Server::start(move |request| without_total(request, file.respond(request)));
         arrives(&server, OPTIONS, &bytes);
     }
     // The server sends ranges only, whatever is requested.
     let file = File::new(content(1, SIZE));
     let server = Server::start(move |_| {
-        Answer::new(206, &file.content[..65_536]).with("Content-Range", "bytes 0-65535/*")
+        Response::new(206, &file.content[..65_536]).with("Content-Range", "bytes 0-65535/*")
     });
     fails(&server, OPTIONS, "without the total size");
 }
@@ -267,7 +267,7 @@ fn files_of_every_length_arrive_in_ranges() {
     for size in [0, 1, 65_535, 65_536, 65_537, 262_144, 262_145, 3_000_000] {
         let file = File::new(content(2, size));
         let bytes = file.content.clone();
-        let server = Server::start(move |request| file.answer(request));
+        let server = Server::start(move |request| file.respond(request));
         arrives(&server, "", &bytes);
         arrives(&server, "--lanes 4 --chunk 100K", &bytes);
     }

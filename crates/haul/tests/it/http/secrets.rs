@@ -1,7 +1,7 @@
 //! Credentials are sent to the server that the user named, and to no other.
 
-use super::answer::{Answer, File};
-use super::server::{Asked, Server};
+use super::response::{File, Response};
+use super::server::{Request, Server};
 use super::whole;
 use crate::content::content;
 use crate::session::{Ran, Session};
@@ -20,12 +20,12 @@ fn as_me(server: &Server) -> String {
     server.url("/f").replacen("://", "://me@", 1)
 }
 
-fn challenge() -> Answer {
-    Answer::page(401).with("WWW-Authenticate", "Basic realm=\"here\"")
+fn challenge() -> Response {
+    Response::page(401).with("WWW-Authenticate", "Basic realm=\"here\"")
 }
 
 /// Whether any of a request's header fields contains a secret.
-fn has_secret(request: &Asked) -> bool {
+fn has_secret(request: &Request) -> bool {
     request.field("authorization").is_some() || format!("{request:?}").contains(SECRET)
 }
 
@@ -33,19 +33,19 @@ fn has_secret(request: &Asked) -> bool {
 fn a_password_is_not_sent_to_the_target_of_a_redirect() {
     let file = File::new(content(1, SIZE));
     let bytes = file.content.clone();
-    let other = Server::start(move |request| file.answer(request));
+    let other = Server::start(move |request| file.respond(request));
     let to = other.url("/f");
     let server = Server::start(move |request| match request.field("authorization") {
-        Some(BASIC) => Answer::redirect(302, &to),
+        Some(BASIC) => Response::redirect(302, &to),
         _ => challenge(),
     });
     let session = Session::new();
     let ran = copy_as(&session, "HAUL_PASSWORD", &as_me(&server)).status(0);
     whole(&session, &bytes);
     assert!(!format!("{}{}", ran.out(), ran.err()).contains(SECRET));
-    assert!(server.asked().iter().any(has_secret));
-    assert!(other.asked().len() > 5);
-    assert!(!other.asked().iter().any(has_secret), "{:?}", other.asked());
+    assert!(server.requests().iter().any(has_secret));
+    assert!(other.requests().len() > 5);
+    assert!(!other.requests().iter().any(has_secret), "{:?}", other.requests());
 }
 
 /// Formerly, the password and the token were sent to every server of the command.
@@ -55,7 +55,7 @@ fn a_secret_that_could_be_for_two_servers_is_sent_to_neither() {
         let file = File::new(content(1, SIZE));
         Server::start(move |request| match request.field("authorization") {
             None => challenge().with("WWW-Authenticate", "Basic realm=\"here\", Bearer"),
-            Some(_) => file.answer(request),
+            Some(_) => file.respond(request),
         })
     };
     let (one, other) = (server(), server());
@@ -73,7 +73,7 @@ fn a_secret_that_could_be_for_two_servers_is_sent_to_neither() {
         assert!(!ran.err().contains(SECRET));
     }
     for server in [&one, &other] {
-        assert!(!server.asked().iter().any(has_secret), "{:?}", server.asked());
+        assert!(!server.requests().iter().any(has_secret), "{:?}", server.requests());
     }
 }
 
@@ -82,22 +82,22 @@ fn of_two_servers_only_the_one_with_a_user_gets_the_password() {
     let file = File::new(content(1, SIZE));
     let (bytes, public) = (file.content.clone(), File::new(content(2, SIZE)));
     let server = Server::start(move |request| match request.field("authorization") {
-        Some(BASIC) => file.answer(request),
+        Some(BASIC) => file.respond(request),
         _ => challenge(),
     });
-    let other = Server::start(move |request| public.answer(request));
+    let other = Server::start(move |request| public.respond(request));
     let session = Session::new();
     let urls = format!("{} {}", as_me(&server), other.url("/g"));
     copy_as(&session, "HAUL_PASSWORD", &urls).status(0);
     assert!(std::fs::read(session.path("dst/f")).unwrap() == bytes[..]);
-    assert!(!other.asked().iter().any(has_secret));
+    assert!(!other.requests().iter().any(has_secret));
 }
 
 #[test]
 fn a_remote_of_the_configuration_has_a_token_of_its_own() {
     let file = File::new(content(1, SIZE));
     let server = Server::start(move |request| match request.field("authorization") {
-        Some("Bearer open-sesame") => file.answer(request),
+        Some("Bearer open-sesame") => file.respond(request),
         _ => challenge().with("WWW-Authenticate", "Bearer"),
     });
     let session = Session::new();
@@ -113,7 +113,7 @@ fn a_redirect_target_that_requires_a_password_gets_none() {
     let other = Server::start(move |_| both());
     let to = other.url("/f");
     let server = Server::start(move |request| match request.field("authorization") {
-        Some(_) => Answer::redirect(302, &to),
+        Some(_) => Response::redirect(302, &to),
         _ => both(),
     });
     for (variable, url) in [("HAUL_PASSWORD", as_me(&server)), ("HAUL_TOKEN", server.url("/f"))] {
@@ -123,45 +123,45 @@ fn a_redirect_target_that_requires_a_password_gets_none() {
         assert!(ran.err().contains("requires credentials; those of"), "{}", ran.err());
         assert!(!ran.err().contains(SECRET));
     }
-    assert!(!other.asked().is_empty());
-    assert!(!other.asked().iter().any(has_secret), "{:?}", other.asked());
+    assert!(!other.requests().is_empty());
+    assert!(!other.requests().iter().any(has_secret), "{:?}", other.requests());
 }
 
 #[test]
 fn a_redirect_target_that_requires_a_password_half_way_gets_none() {
     let file = File::new(content(1, SIZE));
     let other = Server::start(move |request| match request.number {
-        1..=3 => file.answer(request),
+        1..=3 => file.respond(request),
         _ => challenge(),
     });
     let to = other.url("/f");
     let server = Server::start(move |request| match request.field("authorization") {
-        Some(_) => Answer::redirect(302, &to),
+        Some(_) => Response::redirect(302, &to),
         _ => challenge(),
     });
     let session = Session::new();
     copy_as(&session, "HAUL_PASSWORD", &as_me(&server)).status(1);
     assert!(!session.has("dst/f"));
-    assert!(!other.asked().iter().any(has_secret), "{:?}", other.asked());
+    assert!(!other.requests().iter().any(has_secret), "{:?}", other.requests());
 }
 
 #[test]
 fn the_same_host_at_another_port_is_another_server_also_after_two_redirects() {
     let file = File::new(content(1, SIZE));
     let bytes = file.content.clone();
-    let last = Server::start(move |request| file.answer(request));
+    let last = Server::start(move |request| file.respond(request));
     let to_last = last.url("/f");
-    let middle = Server::start(move |_| Answer::redirect(307, &to_last));
+    let middle = Server::start(move |_| Response::redirect(307, &to_last));
     let to_middle = middle.url("/f");
     let server = Server::start(move |request| match request.field("authorization") {
-        Some(value) if value == format!("Bearer {SECRET}") => Answer::redirect(307, &to_middle),
+        Some(value) if value == format!("Bearer {SECRET}") => Response::redirect(307, &to_middle),
         _ => challenge().with("WWW-Authenticate", "Bearer"),
     });
     let session = Session::new();
     copy_as(&session, "HAUL_TOKEN", &server.url("/f")).status(0);
     whole(&session, &bytes);
     for other in [&middle, &last] {
-        assert!(!other.asked().is_empty() && !other.asked().iter().any(has_secret));
+        assert!(!other.requests().is_empty() && !other.requests().iter().any(has_secret));
     }
 }
 
@@ -170,7 +170,7 @@ fn a_redirect_back_to_the_first_server_gets_the_password() {
     let file = File::new(content(1, SIZE));
     let bytes = file.content.clone();
     let back = Server::start(|request| {
-        Answer::redirect(302, request.target.strip_prefix("/?").unwrap_or_default())
+        Response::redirect(302, request.target.strip_prefix("/?").unwrap_or_default())
     });
     let to_back = back.url("/?");
     let server = Server::start(move |request| {
@@ -180,15 +180,15 @@ fn a_redirect_back_to_the_first_server_gets_the_password() {
         match request.target.as_str() {
             "/f" => {
                 let home = format!("http://{}/real", request.field("host").unwrap());
-                Answer::redirect(302, &format!("{to_back}{home}"))
+                Response::redirect(302, &format!("{to_back}{home}"))
             }
-            _ => file.answer(request),
+            _ => file.respond(request),
         }
     });
     let session = Session::new();
     copy_as(&session, "HAUL_PASSWORD", &as_me(&server)).status(0);
     whole(&session, &bytes);
-    assert!(!back.asked().iter().any(has_secret));
+    assert!(!back.requests().iter().any(has_secret));
 }
 
 #[test]
@@ -198,5 +198,5 @@ fn a_rejected_password_is_reported_and_not_sent_again() {
     let ran = copy_as(&session, "HAUL_PASSWORD", &as_me(&server)).status(1);
     assert!(ran.err().contains("rejected the user name or password"), "{}", ran.err());
     assert!(!ran.err().contains(SECRET));
-    assert!(server.asked().len() <= 3, "a wrong password was sent again and again");
+    assert!(server.requests().len() <= 3, "a wrong password was sent again and again");
 }

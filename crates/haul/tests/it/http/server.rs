@@ -1,7 +1,7 @@
 //! An HTTP/1.1 server that sends the responses of a test's script, and records the requests.
 //!
 //! ```text
-//! connection → one request after the other, also pipelined ones → script → Answer → bytes
+//! connection → one request after the other, also pipelined ones → script → Response → bytes
 //! ```
 
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -13,11 +13,11 @@ use std::time::Duration;
 
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-use super::answer::{Answer, End};
+use super::response::{End, Response};
 
 /// A request.
 #[derive(Debug, Clone)]
-pub(super) struct Asked {
+pub(super) struct Request {
     /// Its number among all requests, from 1.
     pub(super) number: u64,
     /// The number of its connection, from 1.
@@ -31,7 +31,7 @@ pub(super) struct Asked {
     fields: Vec<(String, String)>,
 }
 
-impl Asked {
+impl Request {
     /// A header field.
     pub(super) fn field(&self, name: &str) -> Option<&str> {
         let mut fields = self.fields.iter();
@@ -79,7 +79,7 @@ impl Asked {
     }
 }
 
-type Script = dyn Fn(&Asked) -> Answer + Send + Sync;
+type Script = dyn Fn(&Request) -> Response + Send + Sync;
 
 /// The server; it ends with its test.
 pub(super) struct Server {
@@ -95,7 +95,7 @@ struct Shared {
     patience: Option<Duration>,
     /// More connections than this are closed as soon as they are accepted.
     most_open: u64,
-    requests: Mutex<Vec<Asked>>,
+    requests: Mutex<Vec<Request>>,
     /// Names of the header fields of all responses.
     response_fields: Mutex<Vec<String>>,
     accepted: AtomicU64,
@@ -105,7 +105,7 @@ struct Shared {
 
 impl Server {
     /// Starts a server with the responses of `script`.
-    pub(super) fn start(script: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> Self {
+    pub(super) fn start(script: impl Fn(&Request) -> Response + Send + Sync + 'static) -> Self {
         Self::start_with(u64::MAX, None, None, script)
     }
 
@@ -113,7 +113,7 @@ impl Server {
     pub(super) fn with_most_open(
         most_open: u64,
         patience: impl Into<Option<Duration>>,
-        script: impl Fn(&Asked) -> Answer + Send + Sync + 'static,
+        script: impl Fn(&Request) -> Response + Send + Sync + 'static,
     ) -> Self {
         Self::start_with(most_open, patience.into(), None, script)
     }
@@ -121,7 +121,7 @@ impl Server {
     /// As [`Server::start`], behind TLS.
     pub(super) fn with_tls(
         tls: Arc<ServerConfig>,
-        script: impl Fn(&Asked) -> Answer + Send + Sync + 'static,
+        script: impl Fn(&Request) -> Response + Send + Sync + 'static,
     ) -> Self {
         Self::start_with(u64::MAX, None, Some(tls), script)
     }
@@ -130,7 +130,7 @@ impl Server {
         most_open: u64,
         patience: Option<Duration>,
         tls: Option<Arc<ServerConfig>>,
-        script: impl Fn(&Asked) -> Answer + Send + Sync + 'static,
+        script: impl Fn(&Request) -> Response + Send + Sync + 'static,
     ) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
@@ -162,12 +162,12 @@ impl Server {
     }
 
     /// All requests so far.
-    pub(super) fn asked(&self) -> Vec<Asked> {
+    pub(super) fn requests(&self) -> Vec<Request> {
         self.shared.requests.lock().unwrap().clone()
     }
 
     /// Number of responses with a header field.
-    pub(super) fn answers_with(&self, name: &str) -> u64 {
+    pub(super) fn responses_with(&self, name: &str) -> u64 {
         self.shared.response_fields.lock().unwrap().iter().filter(|known| *known == name).count()
             as u64
     }
@@ -225,12 +225,12 @@ impl Shared {
         };
         let mut stream = BufReader::new(stream);
         let mut nth = 0;
-        while let Some(request) = Asked::read(&mut stream)? {
+        while let Some(request) = Request::read(&mut stream)? {
             nth += 1;
             let request = {
                 let mut all = self.requests.lock().unwrap();
                 let number = all.len() as u64 + 1;
-                all.push(Asked { number, connection, nth, open: self.open(), ..request });
+                all.push(Request { number, connection, nth, open: self.open(), ..request });
                 all[all.len() - 1].clone()
             };
             let response = (self.script)(&request);

@@ -8,9 +8,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::answer::{Answer, File};
 use super::headers::haul;
-use super::server::{Asked, Server};
+use super::response::{File, Response};
+use super::server::{Request, Server};
 use super::whole;
 use crate::content::content;
 use crate::session::{Ran, Session};
@@ -54,13 +54,13 @@ impl Archive {
                 (true, _) => {
                     let code = codes.fetch_add(1, Ordering::SeqCst);
                     let home = back.lock().unwrap();
-                    Answer::redirect(302, &format!("{home}/login?code={code}&to={}", to(request)))
+                    Response::redirect(302, &format!("{home}/login?code={code}&to={}", to(request)))
                         .with("Set-Cookie", "sso=ada; Path=/; HttpOnly; Max-Age=3600")
                 }
                 (false, Challenge::Status) => {
-                    Answer::page(401).with("WWW-Authenticate", "Basic realm=\"archive\"")
+                    Response::page(401).with("WWW-Authenticate", "Basic realm=\"archive\"")
                 }
-                (false, Challenge::Page) => Answer::page(200),
+                (false, Challenge::Page) => Response::page(200),
             }
         });
         // By another host name, so that the servers do not share cookies.
@@ -73,16 +73,16 @@ impl Archive {
                 let (code, to) = rest.split_once("&to=").unwrap();
                 sessions.insert(format!("session={code}"));
                 served.store(0, Ordering::SeqCst);
-                return Answer::redirect(302, to)
+                return Response::redirect(302, to)
                     .with("Set-Cookie", format!("session={code}; Path=/; HttpOnly"));
             }
             if sessions.iter().any(|session| has_cookie(request, session)) {
                 if served.fetch_add(1, Ordering::SeqCst) < good {
-                    return file.answer(request);
+                    return file.respond(request);
                 }
                 sessions.clear();
             }
-            Answer::redirect(302, &format!("{at}{}", request.target))
+            Response::redirect(302, &format!("{at}{}", request.target))
         });
         *home.lock().unwrap() = data.url("");
         Self { data, login, bytes }
@@ -95,11 +95,11 @@ impl Archive {
 
     /// Asserts that neither server got credentials of the other.
     fn assert_credentials_are_separate(&self) {
-        for request in self.data.asked() {
+        for request in self.data.requests() {
             assert!(request.field("authorization").is_none(), "{request:?}");
             assert!(!has_cookie(&request, "sso=ada"), "{request:?}");
         }
-        for request in self.login.asked() {
+        for request in self.login.requests() {
             let cookie = request.field("cookie").unwrap_or_default();
             assert!(!cookie.contains("session="), "{request:?}");
         }
@@ -107,16 +107,16 @@ impl Archive {
 
     /// How often a password was sent.
     fn passwords(&self) -> usize {
-        let requests = self.login.asked();
+        let requests = self.login.requests();
         requests.iter().filter(|request| request.field("authorization").is_some()).count()
     }
 }
 
-fn has_cookie(request: &Asked, pair: &str) -> bool {
+fn has_cookie(request: &Request, pair: &str) -> bool {
     request.field("cookie").is_some_and(|cookies| cookies.split("; ").any(|known| known == pair))
 }
 
-fn to(request: &Asked) -> &str {
+fn to(request: &Request) -> &str {
     request.target.split_once("to=").unwrap().1
 }
 
@@ -144,8 +144,8 @@ fn the_password_for_the_target_of_a_redirect_is_read_from_netrc() {
         assert!(!format!("{}{}", ran.out(), ran.err()).contains(SECRET));
         // The login is done once, whatever the number of ranges.
         assert_eq!(archive.passwords(), 1);
-        assert_eq!(archive.login.asked().len(), 1);
-        assert!(archive.data.asked().len() > 10, "it was not read by parts");
+        assert_eq!(archive.login.requests().len(), 1);
+        assert!(archive.data.requests().len() > 10, "it was not read by parts");
     }
 }
 
@@ -154,7 +154,7 @@ impl Archive {
     /// data server.
     fn assert_credentials_and_token_are_separate(&self) {
         self.assert_credentials_are_separate();
-        for request in self.login.asked() {
+        for request in self.login.requests() {
             assert!(!format!("{request:?}").contains("other-secret"), "{request:?}");
         }
     }
@@ -168,7 +168,7 @@ fn a_session_that_expires_half_way_is_renewed() {
     whole(&session, &archive.bytes);
     archive.assert_credentials_are_separate();
     // Of the requests that find the session expired, only one logs in.
-    let (logins, requests) = (archive.login.asked().len(), archive.data.asked().len());
+    let (logins, requests) = (archive.login.requests().len(), archive.data.requests().len());
     assert_eq!(archive.passwords(), logins);
     assert!(logins >= 2 && logins * 6 <= requests + 12, "{logins} logins for {requests} requests");
 }
@@ -180,7 +180,7 @@ fn many_files_need_one_login() {
     let urls: Vec<_> = (0..20).map(|number| archive.data.url(&format!("/f{number}"))).collect();
     session.haul(&format!("cp {} dst/", urls.join(" "))).status(0);
     assert_eq!(fs::read_dir(session.path("dst")).unwrap().count(), 20);
-    assert_eq!((archive.login.asked().len(), archive.passwords()), (1, 1));
+    assert_eq!((archive.login.requests().len(), archive.passwords()), (1, 1));
     archive.assert_credentials_are_separate();
 }
 
@@ -206,7 +206,7 @@ fn a_redirect_target_without_a_line_in_the_netrc_gets_no_credentials() {
         assert!(!session.has("dst/x.h5"));
         let user = archive.data.url("/f.h5").replacen("http://", "http://ada@", 1);
         session.haul_where(&format!("cp {user} dst/x.h5"), &variables[..1]).status(1);
-        for request in archive.login.asked() {
+        for request in archive.login.requests() {
             assert!(request.field("authorization").is_none(), "{request:?}");
             assert!(!format!("{request:?}").contains(SECRET), "{request:?}");
         }
@@ -251,7 +251,7 @@ fn with_saved_cookies_the_next_run_needs_no_password() {
         fs::remove_dir_all(session.path("dst")).unwrap();
         archive.copy(&session, "--load-cookies some --save-cookies some", &[]).status(0);
         whole(&session, &archive.bytes);
-        assert_eq!((archive.login.asked().len(), archive.passwords()), (login_requests, 1));
+        assert_eq!((archive.login.requests().len(), archive.passwords()), (login_requests, 1));
     }
     assert!(session.read("some").contains("session\t1\n"), "{}", session.read("some"));
     archive.assert_credentials_are_separate();
@@ -277,24 +277,24 @@ fn requests_do_not_wait_for_a_server_that_signs_in_without_cookies() {
     let file = File::new(content(1, 1000));
     let login = Server::start(move |request| {
         if request.field("authorization") != Some(BASIC) {
-            return Answer::page(401).with("WWW-Authenticate", "Basic realm=\"archive\"");
+            return Response::page(401).with("WWW-Authenticate", "Basic realm=\"archive\"");
         }
-        file.answer(request)
+        file.respond(request)
     });
     let to = format!("http://localhost:{}", login.address().port());
     let names: Vec<_> =
         (0..40).map(|number| format!("<a href=\"f{number}\">f{number}</a>")).collect();
     let page = format!("<html><title>Index of /d/</title><body>{}</body></html>", names.join("\n"));
     let data = Server::start(move |request| match request.target.as_str() {
-        "/d/" => Answer::new(200, page.as_bytes()).with("Content-Type", "text/html"),
-        target => Answer::redirect(302, &format!("{to}{target}")),
+        "/d/" => Response::new(200, page.as_bytes()).with("Content-Type", "text/html"),
+        target => Response::redirect(302, &format!("{to}{target}")),
     });
     let session = with_netrc();
     session.haul(&format!("cp --retries 0 {} dst/", data.url("/d/"))).status(0);
     assert_eq!(fs::read_dir(session.path("dst")).unwrap().count(), 40);
     // Each file needs its metadata and its content, requested first on a shared connection and then on one of its own.
-    assert!(data.asked().len() <= 200, "{} requests", data.asked().len());
-    assert!(data.asked().iter().all(|request| request.field("authorization").is_none()));
+    assert!(data.requests().len() <= 200, "{} requests", data.requests().len());
+    assert!(data.requests().iter().all(|request| request.field("authorization").is_none()));
 }
 
 #[test]
@@ -302,13 +302,13 @@ fn a_cookie_of_a_redirect_to_the_same_url_is_sent_there() {
     let file = File::new(content(1, SIZE));
     let bytes = file.content.clone();
     let server = Server::start(move |request| match has_cookie(request, "seen=1") {
-        true => file.answer(request),
-        false => Answer::redirect(302, &request.target).with("Set-Cookie", "seen=1; Path=/"),
+        true => file.respond(request),
+        false => Response::redirect(302, &request.target).with("Set-Cookie", "seen=1; Path=/"),
     });
     let session = Session::new();
     session.haul(&format!("cp {OPTIONS} {} dst/", server.url("/f"))).status(0);
     whole(&session, &bytes);
-    let without = server.asked().iter().filter(|request| !has_cookie(request, "seen=1")).count();
+    let without = server.requests().iter().filter(|request| !has_cookie(request, "seen=1")).count();
     assert_eq!(without, 1, "the cookie was not stored");
 }
 
@@ -316,22 +316,22 @@ fn a_cookie_of_a_redirect_to_the_same_url_is_sent_there() {
 fn a_cookie_that_no_redirect_needs_is_not_sent() {
     let file = File::new(content(1, SIZE));
     let server =
-        Server::start(move |request| file.answer(request).with("Set-Cookie", "track=me; Path=/"));
+        Server::start(move |request| file.respond(request).with("Set-Cookie", "track=me; Path=/"));
     let session = Session::new();
     let line = format!("cp {OPTIONS} {} dst/", server.url("/f"));
     session.haul(&line).status(0);
-    assert!(server.asked().iter().all(|request| request.field("cookie").is_none()));
+    assert!(server.requests().iter().all(|request| request.field("cookie").is_none()));
     // With cookies on the command line, all cookies are sent.
     haul(&session, &line.replace("dst/", "other/"), &["--cookie", "a=b"]).status(0);
-    assert!(server.asked().iter().any(|request| has_cookie(request, "track=me")));
+    assert!(server.requests().iter().any(|request| has_cookie(request, "track=me")));
 }
 
 /// The page would be stored under the name of the file.
 #[test]
 fn a_login_page_of_the_same_server_is_not_stored_as_the_file() {
     let server = Server::start(|request| match request.target.as_str() {
-        "/login" => Answer::new(200, b"<html>log in</html>").with("Content-Type", "text/html"),
-        _ => Answer::redirect(302, "/login"),
+        "/login" => Response::new(200, b"<html>log in</html>").with("Content-Type", "text/html"),
+        _ => Response::redirect(302, "/login"),
     });
     let session = Session::new();
     let ran = session.haul(&format!("cp --retries 0 {} dst/", server.url("/big.iso"))).status(1);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use haul_fault_proxy::{Connections, Direction, Fault, FaultProxy};
 
-use super::answer::File;
+use super::response::File;
 use super::server::Server;
 use super::{arrives, copy, whole};
 use crate::content::content;
@@ -16,7 +16,7 @@ fn a_slow_link_never_times_out_while_bytes_arrive() {
     for size in [80_000, 300_000] {
         let bytes = content(1, size);
         let file = File::new(bytes.clone());
-        let server = Server::start(move |request| file.answer(request));
+        let server = Server::start(move |request| file.respond(request));
         let proxy = FaultProxy::to(server.address()).start().unwrap();
         let rate = Fault::SharedRate(20 << 10);
         proxy.set(Connections::All, Direction::ToClient, rate);
@@ -40,7 +40,7 @@ fn a_file_is_complete_if_some_responses_are_late() {
         if request.number % 5 == 2 {
             thread::sleep(Duration::from_millis(1500));
         }
-        file.answer(request)
+        file.respond(request)
     });
     arrives(&server, "--lanes 3 --chunk 256K", &bytes);
 }
@@ -50,7 +50,7 @@ fn files_of_every_length_arrive_over_a_long_path() {
     for size in [0, 1, 65_535, 65_536, 65_537, 200_000, 400_000, 1_048_576, 3_000_000] {
         let bytes = content(3, size);
         let file = File::new(bytes.clone());
-        let server = Server::start(move |request| file.answer(request));
+        let server = Server::start(move |request| file.respond(request));
         let proxy = FaultProxy::to(server.address()).start().unwrap();
         for direction in Direction::BOTH {
             proxy.set(Connections::All, direction, Fault::delay(Duration::from_millis(30)));
@@ -71,18 +71,18 @@ fn wrong_responses_to_prefetch_requests_are_never_written() {
         let bytes = content(4, 3 << 20);
         let file = File::new(bytes.clone());
         let server = Server::start(move |request| {
-            let response = file.answer(request);
+            let response = file.respond(request);
             let is_prefetch =
                 request.nth == 1 && request.is_later_part() && request.field("if-range").is_none();
             if !is_prefetch {
                 return response;
             }
             match wrong {
-                0 => File { ranged: false, ..file.clone() }.answer(request),
+                0 => File { ranged: false, ..file.clone() }.respond(request),
                 1 => response.with("ETag", "\"another\""),
                 2 => response.with("Content-Range", "bytes 10-65545/3145728"),
-                3 => super::answer::Answer::page(200),
-                _ => response.cut(1000, super::answer::End::Closes),
+                3 => super::response::Response::page(200),
+                _ => response.cut(1000, super::response::End::Closes),
             }
         });
         let proxy = FaultProxy::to(server.address()).start().unwrap();

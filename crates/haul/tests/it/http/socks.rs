@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use haul_bench::guard::end_with_thread;
 
-use super::answer::File;
+use super::response::File;
 use super::server::Server;
 use super::whole;
 use crate::content::content;
@@ -34,7 +34,7 @@ impl Socks {
             eprintln!("skipped: there is no /usr/bin/ssh (Debian: openssh-client)");
             return None;
         }
-        if !Sshd::is_here() {
+        if !Sshd::is_installed() {
             return None;
         }
         let sshd = Sshd::start();
@@ -82,7 +82,7 @@ fn a_file_is_downloaded_through_a_socks_proxy_of_option_or_environment() {
     let Some(mut socks) = Socks::start() else { return };
     let file = File::new(content(1, SIZE));
     let bytes = file.content.clone();
-    let server = Server::start(move |request| file.answer(request));
+    let server = Server::start(move |request| file.respond(request));
     let by_name = server.url("/f").replace("127.0.0.1", "localhost");
     let get = |session: &Session, options: &str, url: &str, variable: (&str, &str)| {
         let line = format!("cp --lanes 4 --chunk 256K --retries 0 {options} {url} dst/");
@@ -97,10 +97,10 @@ fn a_file_is_downloaded_through_a_socks_proxy_of_option_or_environment() {
     for (options, variable) in &through {
         for url in [&server.url("/f"), &by_name] {
             let session = Session::new();
-            let before = server.asked().len();
+            let before = server.requests().len();
             get(&session, options, url, *variable).status(0);
             whole(&session, &bytes);
-            let requests = server.asked().split_off(before);
+            let requests = server.requests().split_off(before);
             assert!(requests.len() > 5);
             // A SOCKS proxy is not an HTTP proxy: the server gets the same requests as without it.
             assert!(requests.iter().all(|request| request.target == "/f"));

@@ -7,7 +7,7 @@ use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use super::answer::{Answer, File};
+use super::response::{File, Response};
 use super::server::Server;
 use super::whole;
 use crate::content::content;
@@ -70,7 +70,7 @@ fn with_key(certificate: CertificateDer<'static>, pem: String, key: &KeyPair) ->
 
 fn serving(certificate: &ServerCertificate) -> Server {
     let file = File::new(content(1, SIZE));
-    Server::with_tls(Arc::clone(&certificate.config), move |request| file.answer(request))
+    Server::with_tls(Arc::clone(&certificate.config), move |request| file.respond(request))
 }
 
 /// Copies with these authorities, and with a password that must not be sent.
@@ -124,12 +124,12 @@ fn nothing_is_sent_to_a_server_without_a_valid_certificate() {
         assert!(expected.iter().any(|text| ran.err().contains(text)), "{what}: {}", ran.err());
         assert!(ran.err().contains("nothing was sent"), "{what}: {}", ran.err());
         assert!(!session.has("dst/f"));
-        assert!(server.asked().is_empty(), "{what}: {:?}", server.asked());
+        assert!(server.requests().is_empty(), "{what}: {:?}", server.requests());
         assert!(server.accepted() <= 2, "{what}: it was tried {} times", server.accepted());
         // The authorities of the system do not trust it either.
         let ran = copy(&session, "", &server, "").status(1);
         assert!(ran.err().contains("certificate") || ran.err().contains("authorities"));
-        assert!(server.asked().is_empty(), "{what}: {:?}", server.asked());
+        assert!(server.requests().is_empty(), "{what}: {:?}", server.requests());
     }
 }
 
@@ -147,11 +147,11 @@ fn insecure_accepts_any_certificate_with_a_warning() {
 #[test]
 fn a_redirect_from_https_to_http_is_refused() {
     let file = File::new(content(1, SIZE));
-    let plain = Server::start(move |request| file.answer(request));
+    let plain = Server::start(move |request| file.respond(request));
     let to = plain.url("/f");
     let certificate = self_signed("127.0.0.1");
     let server =
-        Server::with_tls(Arc::clone(&certificate.config), move |_| Answer::redirect(302, &to));
+        Server::with_tls(Arc::clone(&certificate.config), move |_| Response::redirect(302, &to));
     let session = Session::new();
     let ran = copy(&session, "--cacert ca.pem", &server, &certificate.pem).status(1);
     assert!(ran.err().contains("redirects from HTTPS to plain HTTP"), "{}", ran.err());
@@ -164,22 +164,22 @@ fn a_redirect_from_http_to_https_is_followed_and_verified() {
     let certificate = self_signed("127.0.0.1");
     let file = File::new(content(1, SIZE));
     let secure =
-        Server::with_tls(Arc::clone(&certificate.config), move |request| file.answer(request));
+        Server::with_tls(Arc::clone(&certificate.config), move |request| file.respond(request));
     let to = secure.url("/f");
-    let server = Server::start(move |_| Answer::redirect(301, &to));
+    let server = Server::start(move |_| Response::redirect(301, &to));
     let session = Session::new();
     copy(&session, "--cacert ca.pem", &server, &certificate.pem).status(0);
     whole(&session, &content(1, SIZE));
     let session = Session::new();
-    let before = secure.asked().len();
+    let before = secure.requests().len();
     copy(&session, "--cacert ca.pem", &server, &Authority::named("one").pem).status(1);
     assert!(!session.has("dst/f"));
-    assert_eq!(secure.asked().len(), before);
+    assert_eq!(secure.requests().len(), before);
 }
 
 #[test]
 fn a_port_without_tls_is_an_error() {
-    let server = Server::start(|_| Answer::new(200, "plain"));
+    let server = Server::start(|_| Response::new(200, "plain"));
     let session = Session::new();
     let url = server.url("/f").replacen("http://", "https://", 1);
     let ran = session.haul(&format!("cp --retries 1 --insecure {url} dst/")).status(1);
@@ -195,5 +195,5 @@ fn an_authority_that_is_no_file_or_no_certificate_is_reported() {
     assert!(ran.err().contains("ca.pem"), "{}", ran.err());
     let ran = copy(&session, "--cacert missing.pem", &server, "").status(1);
     assert!(ran.err().contains("missing.pem"), "{}", ran.err());
-    assert!(server.asked().is_empty());
+    assert!(server.requests().is_empty());
 }

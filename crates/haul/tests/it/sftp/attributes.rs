@@ -7,16 +7,16 @@ use std::time::{Duration, SystemTime};
 
 use haul_sftp::codec::Status;
 
+use super::quirks::{Quirk, with_quirks};
 use super::sshd::Sshd;
-use super::strange::{Habit, far};
-use super::{Far, content};
+use super::{SftpSession, content};
 use crate::faults::is_root;
 
 /// A tree of old files, one of them large.
-fn old_tree(far: &Far) {
-    far.session.write("src/large", content(1, 1 << 20));
+fn old_tree(sftp: &SftpSession) {
+    sftp.session.write("src/large", content(1, 1 << 20));
     for n in 0..30 {
-        far.session.write(format!("src/d{}/small{n}", n % 3), content(n, 50 * n as usize));
+        sftp.session.write(format!("src/d{}/small{n}", n % 3), content(n, 50 * n as usize));
     }
     let old = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
     for path in ["src/large".to_owned()]
@@ -25,7 +25,7 @@ fn old_tree(far: &Far) {
     {
         fs::File::options()
             .write(true)
-            .open(far.session.path(path))
+            .open(sftp.session.path(path))
             .unwrap()
             .set_modified(old)
             .unwrap();
@@ -34,122 +34,123 @@ fn old_tree(far: &Far) {
 
 /// Uploads the tree three times: the first run copies everything, with one warning, and the second nothing.
 #[track_caller]
-fn copied_once(far: &Far, warning: &str) {
-    old_tree(far);
-    let first = far.haul("cp src @/up").status(0);
+fn copied_once(sftp: &SftpSession, warning: &str) {
+    old_tree(sftp);
+    let first = sftp.haul("cp src @/up").status(0);
     assert_eq!(first.err().matches(warning).count(), 1, "{}", first.err());
-    far.same("src", "far/up/src");
-    let again = far.haul("cp --json src @/up").status(0);
+    sftp.same("src", "far/up/src");
+    let again = sftp.haul("cp --json src @/up").status(0);
     assert_eq!(again.summary()["moved_bytes"], 0, "{}", again.out());
-    far.haul("cp --overwrite newer src @/up").status(0);
-    far.same("src", "far/up/src");
+    sftp.haul("cp --overwrite newer src @/up").status(0);
+    sftp.same("src", "far/up/src");
 }
 
 #[test]
 fn a_server_that_refuses_attributes_with_any_status_gets_the_files_and_a_rerun_copies_nothing() {
     for refusal in [Status::Unsupported, Status::PermissionDenied, Status::Failure] {
-        let far = far(&[Habit::NoAttributes(refusal)]);
-        copied_once(&far, "does not set modes and times; they are not preserved");
+        let sftp = with_quirks(&[Quirk::NoAttributes(refusal)]);
+        copied_once(&sftp, "does not set modes and times; they are not preserved");
     }
 }
 
 #[test]
 fn an_sshd_that_is_configured_to_refuse_attributes_gets_the_files() {
     let line = "Subsystem sftp internal-sftp -P setstat,fsetstat";
-    let far = Far::on(Sshd::builder().line(line).start());
-    copied_once(&far, "does not set modes and times; they are not preserved");
+    let sftp = SftpSession::on(Sshd::builder().line(line).start());
+    copied_once(&sftp, "does not set modes and times; they are not preserved");
 }
 
 #[test]
 fn files_that_stay_private_where_modes_are_refused_are_reported() {
     let line = "Subsystem sftp internal-sftp -P setstat,fsetstat";
-    let far = Far::on(Sshd::builder().line(line).start());
-    far.session.write("src/d/large", content(2, 2 << 20));
-    let ran = far.haul("cp src @/up").status(0);
+    let sftp = SftpSession::on(Sshd::builder().line(line).start());
+    sftp.session.write("src/d/large", content(2, 2 << 20));
+    let ran = sftp.haul("cp src @/up").status(0);
     let message =
         "they are not preserved, and directories and large files stay private (0700, 0600)";
     assert!(ran.err().contains(message), "{}", ran.err());
     for (path, wanted) in [("d/large", 0o600), ("d", 0o700)] {
-        let found = fs::metadata(far.far("up/src").join(path)).unwrap().permissions().mode();
+        let found = fs::metadata(sftp.far("up/src").join(path)).unwrap().permissions().mode();
         assert_eq!(found & 0o7777, wanted, "{path}");
     }
 }
 
 #[test]
 fn modes_are_set_where_only_times_are_refused() {
-    let far = far(&[Habit::NoTimes]);
-    far.session.write("src/d/f", b"content");
-    far.session.write("src/d/large", content(2, 2 << 20));
+    let sftp = with_quirks(&[Quirk::NoTimes]);
+    sftp.session.write("src/d/f", b"content");
+    sftp.session.write("src/d/large", content(2, 2 << 20));
     let mode = |path: &str, mode: u32| {
-        fs::set_permissions(far.session.path(path), fs::Permissions::from_mode(mode)).unwrap();
+        fs::set_permissions(sftp.session.path(path), fs::Permissions::from_mode(mode)).unwrap();
     };
     mode("src/d/f", 0o640);
     mode("src/d/large", 0o604);
     mode("src/d", 0o711);
-    let ran = far.haul("cp src @/up").status(0);
+    let ran = sftp.haul("cp src @/up").status(0);
     assert!(ran.err().contains("does not set times; they are not preserved"), "{}", ran.err());
     for (path, wanted) in [("d/f", 0o640), ("d/large", 0o604), ("d", 0o711)] {
-        let found = fs::metadata(far.far("up/src").join(path)).unwrap().permissions().mode();
+        let found = fs::metadata(sftp.far("up/src").join(path)).unwrap().permissions().mode();
         assert_eq!(found & 0o7777, wanted, "{path}");
     }
 }
 
 #[test]
 fn a_server_that_ignores_times_gets_the_files_and_a_rerun_copies_nothing() {
-    let far = far(&[Habit::IgnoresTimes]);
-    copied_once(&far, "does not set times; they are not preserved");
+    let sftp = with_quirks(&[Quirk::IgnoresTimes]);
+    copied_once(&sftp, "does not set times; they are not preserved");
 }
 
 #[test]
 fn set_id_bits_are_preserved_only_with_their_owner() {
     if !is_root() {
+        eprintln!("SKIPPED: files of other owners need root");
         return;
     }
-    let far = Far::start();
-    far.session.write("src/f", b"content");
-    let path = far.session.path("src/f");
+    let sftp = SftpSession::start();
+    sftp.session.write("src/f", b"content");
+    let path = sftp.session.path("src/f");
     std::os::unix::fs::chown(&path, Some(12_345), Some(12_345)).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o4755)).unwrap();
     let of = |path: &str| {
         use std::os::unix::fs::MetadataExt;
-        let found = fs::metadata(far.far(path)).unwrap();
+        let found = fs::metadata(sftp.far(path)).unwrap();
         (found.uid(), found.mode() & 0o7777)
     };
     // With another owner, the bit would grant the rights of that one.
-    far.haul("cp src @/plain").status(0);
+    sftp.haul("cp src @/plain").status(0);
     assert_eq!(of("plain/src/f"), (0, 0o755));
-    far.haul("cp --preserve=mode,times,owner src @/owned").status(0);
+    sftp.haul("cp --preserve=mode,times,owner src @/owned").status(0);
     assert_eq!(of("owned/src/f"), (12_345, 0o4755));
 }
 
 /// AWS Transfer Family lists like this. Formerly, a packet of more than 260 KiB was an error.
 #[test]
 fn a_directory_that_is_listed_in_one_packet_is_read_whatever_its_length() {
-    let far = far(&[Habit::ListsAtOnce]);
+    let sftp = with_quirks(&[Quirk::ListsAtOnce]);
     for n in 0..4000 {
-        far.session.write(format!("far/many/{n:05}{}", "x".repeat(150)), b"");
+        sftp.session.write(format!("far/many/{n:05}{}", "x".repeat(150)), b"");
     }
-    let ran = far.haul("ls @/many").status(0);
+    let ran = sftp.haul("ls @/many").status(0);
     assert_eq!(ran.out().lines().count(), 4000);
-    far.haul("cp @/many down").status(0);
-    far.same("far/many", "down/many");
+    sftp.haul("cp @/many down").status(0);
+    sftp.same("far/many", "down/many");
 }
 
 /// Formerly, a private file became public where modes are not copied.
 #[test]
 fn a_file_that_is_replaced_keeps_its_mode_where_modes_are_not_copied() {
-    let far = Far::on(Sshd::builder().start());
+    let sftp = SftpSession::on(Sshd::builder().start());
     for (name, length) in [("small", 100), ("large", 20 << 20)] {
-        far.session.write(format!("src/{name}"), content(1, length));
+        sftp.session.write(format!("src/{name}"), content(1, length));
         let path = format!("far/up/{name}");
-        far.session.write(&path, "older");
+        sftp.session.write(&path, "older");
         let mode = fs::Permissions::from_mode(0o600);
-        fs::set_permissions(far.session.path(&path), mode).unwrap();
+        fs::set_permissions(sftp.session.path(&path), mode).unwrap();
     }
-    far.haul("cp --preserve=times --overwrite always src/ @/up").status(0);
-    far.same("src", "far/up");
+    sftp.haul("cp --preserve=times --overwrite always src/ @/up").status(0);
+    sftp.same("src", "far/up");
     for name in ["small", "large"] {
-        let found = fs::metadata(far.session.path(format!("far/up/{name}"))).unwrap();
+        let found = fs::metadata(sftp.session.path(format!("far/up/{name}"))).unwrap();
         assert_eq!(found.permissions().mode() & 0o7777, 0o600, "{name}");
     }
 }

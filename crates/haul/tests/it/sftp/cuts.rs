@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use haul_fault_proxy::{Connections, Direction, Fault};
 
-use super::{Chance, Far, content, unfinished};
+use super::{Chance, SftpSession, content, unfinished};
 
 /// Cuts per test, at least.
 const CUTS: u64 = 100;
@@ -15,29 +15,30 @@ const LANES: u64 = 3;
 /// Repeats the same transfer until [`CUTS`] of its connections were cut, each at a random offset: after the first 6 000
 /// bytes in `direction`, and at most `bytes` later.
 fn cut_at_random(seed: u64, line: &str, result: &str, direction: Direction, bytes: u64) {
-    let far = Far::behind_proxy();
-    far.session.write("src/large", content(seed, 12 << 20));
+    let sftp = SftpSession::behind_proxy();
+    sftp.session.write("src/large", content(seed, 12 << 20));
     for n in 0..60 {
-        far.session.write(format!("src/d{}/small{n}", n % 7), content(n, 40 * (n as usize).pow(2)));
+        sftp.session
+            .write(format!("src/d{}/small{n}", n % 7), content(n, 40 * (n as usize).pow(2)));
     }
-    far.session.write("far/large", content(seed, 12 << 20));
-    far.session.tool("cp -r src/. far/src");
+    sftp.session.write("far/large", content(seed, 12 << 20));
+    sftp.session.tool("cp -r src/. far/src");
     let mut chance = Chance(seed);
     let (mut cuts, mut transfers) = (0, 0);
     while cuts < CUTS {
-        let from = far.proxy().stats().accepted;
+        let from = sftp.proxy().stats().accepted;
         // Handshake and authentication take about 5 kB before any data.
         for n in 1..=2 * LANES {
             let after = 6_000 + chance.below(bytes);
-            far.proxy().set(Connections::Nth(from + n), direction, Fault::CutHard { after });
+            sftp.proxy().set(Connections::Nth(from + n), direction, Fault::CutHard { after });
         }
-        far.haul(line).status(0);
-        far.same("src", result);
-        let root = far.session.path(result);
+        sftp.haul(line).status(0);
+        sftp.same("src", result);
+        let root = sftp.session.path(result);
         assert_eq!(unfinished(&root), Vec::<std::path::PathBuf>::new());
         fs::remove_dir_all(root).unwrap();
-        let fired = far.proxy().fired().len() as u64;
-        far.proxy().clear();
+        let fired = sftp.proxy().fired().len() as u64;
+        sftp.proxy().clear();
         assert!(fired > cuts, "no connection was cut");
         cuts = fired;
         transfers += 1;
@@ -77,23 +78,23 @@ fn after_a_restart_of_the_server_at_most_a_window_is_moved_again() {
         ("cp --json --bwlimit 16M --window 4M @/large dst", "dst", Direction::ToClient),
         ("cp --json --bwlimit 16M --window 4M src @/dst", "far/dst", Direction::ToServer),
     ] {
-        let mut far = Far::behind_proxy();
+        let mut sftp = SftpSession::behind_proxy();
         let size = 40 << 20;
-        far.session.write("src", content(3, size));
-        far.session.write("far/large", content(3, size));
-        let root = far.session.path(result).parent().unwrap().to_owned();
-        let running = far.spawn(line);
+        sftp.session.write("src", content(3, size));
+        sftp.session.write("far/large", content(3, size));
+        let root = sftp.session.path(result).parent().unwrap().to_owned();
+        let running = sftp.spawn(line);
         wait_for_bytes(&root, 8 << 20);
-        let lanes = far.proxy().stats().accepted;
-        far.sshd.kill_all();
-        far.proxy().cut_all();
+        let lanes = sftp.proxy().stats().accepted;
+        sftp.sshd.kill_all();
+        sftp.proxy().cut_all();
         std::thread::sleep(Duration::from_secs(1));
-        far.sshd.restart();
+        sftp.sshd.restart();
         let output = running.finish();
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(0), "{stderr}");
-        far.session.tool(&format!("cmp src {result}"));
-        let stats = far.proxy().stats();
+        sftp.session.tool(&format!("cmp src {result}"));
+        let stats = sftp.proxy().stats();
         assert!(stats.accepted > lanes, "the transfer had ended before the server was killed");
         let bytes = match direction {
             Direction::ToClient => stats.to_client.read,
@@ -112,14 +113,14 @@ fn keepalives_detect_a_link_that_dies_in_mid_transfer() {
         ("cp --bwlimit 8M --retries 1 @/large dst", ""),
         ("cp --bwlimit 8M --retries 1 src @/dst", "far"),
     ] {
-        let far = Far::behind_proxy();
-        far.session.write("src", content(4, 40 << 20));
-        far.session.write("far/large", content(4, 40 << 20));
+        let sftp = SftpSession::behind_proxy();
+        sftp.session.write("src", content(4, 40 << 20));
+        sftp.session.write("far/large", content(4, 40 << 20));
         let options = "-o ServerAliveInterval=1 -o ServerAliveCountMax=2 -o ConnectTimeout=1";
-        let running = far.spawn(&line.replacen("cp", &format!("cp {options}"), 1));
-        wait_for_bytes(&far.session.path(result), 2 << 20);
+        let running = sftp.spawn(&line.replacen("cp", &format!("cp {options}"), 1));
+        wait_for_bytes(&sftp.session.path(result), 2 << 20);
         for direction in Direction::BOTH {
-            far.proxy().set(Connections::All, direction, Fault::Blackhole { from: 0 });
+            sftp.proxy().set(Connections::All, direction, Fault::Blackhole { from: 0 });
         }
         let dead = Instant::now();
         let output = running.finish();
@@ -141,26 +142,26 @@ fn each_kill_of_the_program_repeats_at_most_two_windows() {
         ("cp --json --bwlimit 6M --window 2M @/src dst", "dst", Direction::ToClient),
         ("cp --json --bwlimit 6M --window 2M src @/dst", "far/dst", Direction::ToServer),
     ] {
-        let far = Far::behind_proxy();
+        let sftp = SftpSession::behind_proxy();
         let size = 24 << 20;
-        far.session.write("src/large", content(5, size));
-        far.session.write("far/src/large", content(5, size));
-        let root = far.session.path(result);
+        sftp.session.write("src/large", content(5, size));
+        sftp.session.write("far/src/large", content(5, size));
+        let root = sftp.session.path(result);
         fs::create_dir_all(&root).unwrap();
         let mut chance = Chance(5);
         for _ in 0..3 {
-            let running = far.spawn(line);
+            let running = sftp.spawn(line);
             std::thread::sleep(Duration::from_millis(300 + chance.below(400)));
             running.kill();
         }
         let line = line.replace("--bwlimit 6M ", "");
-        let summary = far.haul(&line).status(0).summary();
-        far.same("src", &format!("{result}/src"));
+        let summary = sftp.haul(&line).status(0).summary();
+        sftp.same("src", &format!("{result}/src"));
         assert_eq!(unfinished(&root), Vec::<std::path::PathBuf>::new());
         let resumed = summary["resumed_bytes"].as_u64().unwrap();
         let all = match direction {
-            Direction::ToClient => far.proxy().stats().to_client.read,
-            Direction::ToServer => far.proxy().stats().to_server.read,
+            Direction::ToClient => sftp.proxy().stats().to_client.read,
+            Direction::ToServer => sftp.proxy().stats().to_server.read,
         };
         let repeated = all.saturating_sub(size as u64);
         eprintln!("{line}: {resumed} bytes were resumed; {repeated} were moved again");

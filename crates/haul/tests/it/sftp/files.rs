@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::sshd::Sshd;
-use super::{Far, content, unfinished};
+use super::{SftpSession, content, unfinished};
 use crate::faults::{Mounted, is_root};
 
 const SERVER: &str = "/usr/lib/openssh/sftp-server";
@@ -21,19 +21,19 @@ fn with_server(command: &str) -> Sshd {
 #[test]
 fn a_full_disk_at_the_far_end_is_reported_and_with_more_space_a_rerun_succeeds() {
     for length in [20 << 20, (8 << 20) + 1, 200 << 10] {
-        let far = Far::start();
+        let sftp = SftpSession::start();
         let size = if length < 1 << 20 { "size=100k" } else { "size=8m" };
-        let Some(disk) = Mounted::tmpfs(&far.session, "far/disk", size) else { return };
-        far.session.write("src", content(1, length));
-        let ran = far.haul("cp --no-space-check src @/disk/f").status(1);
+        let Some(disk) = Mounted::tmpfs(&sftp.session, "far/disk", size) else { return };
+        sftp.session.write("src", content(1, length));
+        let ran = sftp.haul("cp --no-space-check src @/disk/f").status(1);
         assert!(ran.err().contains("disk/f: cannot write ("), "{}", ran.err());
         // SFTP version 3 has no status for a full disk; haul requests the free space to report it.
         assert!(ran.err().contains("no space left"), "{}", ran.err());
-        assert!(!far.session.has("far/disk/f"), "{length} bytes");
+        assert!(!sftp.session.has("far/disk/f"), "{length} bytes");
         let room = Command::new("mount").args(["-o", "remount,size=30m"]).arg(disk.path()).status();
         assert!(room.unwrap().success());
-        far.haul("cp src @/disk/f").status(0);
-        far.session.tool("cmp src far/disk/f");
+        sftp.haul("cp src @/disk/f").status(0);
+        sftp.session.tool("cmp src far/disk/f");
     }
 }
 
@@ -44,68 +44,68 @@ fn a_file_that_may_not_be_read_or_replaced_does_not_affect_the_others() {
         return;
     }
     let nobody = "setpriv --reuid=65534 --regid=65534 --clear-groups";
-    let far = Far::on(with_server(&format!("{nobody} {SERVER}")));
+    let sftp = SftpSession::on(with_server(&format!("{nobody} {SERVER}")));
     let allow = |path: &str, mode: u32| {
         let mode = fs::Permissions::from_mode(mode);
-        fs::set_permissions(far.session.path(path), mode).unwrap();
+        fs::set_permissions(sftp.session.path(path), mode).unwrap();
     };
     allow("", 0o755);
     for n in 0..20 {
-        far.session.write(format!("far/src/f{n}"), content(n, 1000 * n as usize));
+        sftp.session.write(format!("far/src/f{n}"), content(n, 1000 * n as usize));
     }
-    far.session.write("far/src/large", content(1, 3 << 20));
-    far.session.tool("cp -r far/src src");
+    sftp.session.write("far/src/large", content(1, 3 << 20));
+    sftp.session.tool("cp -r far/src src");
     allow("far/src/f7", 0o000);
     allow("far/src/large", 0o000);
-    let ran = far.haul("cp @/src down").status(1);
+    let ran = sftp.haul("cp @/src down").status(1);
     for name in ["f7", "large"] {
         assert!(ran.err().contains(&format!("src/{name}: cannot")), "{}", ran.err());
-        assert!(!far.session.has(&format!("down/src/{name}")));
+        assert!(!sftp.session.has(&format!("down/src/{name}")));
     }
     assert!(ran.err().to_lowercase().contains("permission denied"), "{}", ran.err());
-    assert_eq!(fs::read_dir(far.session.path("down/src")).unwrap().count(), 19);
+    assert_eq!(fs::read_dir(sftp.session.path("down/src")).unwrap().count(), 19);
     // A directory that the user may not write to.
-    fs::create_dir_all(far.far("up/src/closed")).unwrap();
-    far.session.write("src/closed/in", "x");
+    fs::create_dir_all(sftp.far("up/src/closed")).unwrap();
+    sftp.session.write("src/closed/in", "x");
     for path in ["far/up", "far/up/src"] {
         allow(path, 0o777);
     }
-    let ran = far.haul("cp src @/up").status(1);
+    let ran = sftp.haul("cp src @/up").status(1);
     assert!(ran.err().contains("up/src/closed/in: cannot"), "{}", ran.err());
-    far.session.tool("cmp src/large far/up/src/large");
-    assert_eq!(fs::read_dir(far.far("up/src")).unwrap().count(), 22);
+    sftp.session.tool("cmp src/large far/up/src/large");
+    assert_eq!(fs::read_dir(sftp.far("up/src")).unwrap().count(), 22);
 }
 
 #[test]
 fn a_source_that_changes_while_it_is_read_arrives_in_one_version() {
-    arrives_in_one_version(&Far::start());
+    arrives_in_one_version(&SftpSession::start());
 }
 
-pub(super) fn arrives_in_one_version(far: &Far) {
-    type Change = fn(&Far);
+pub(super) fn arrives_in_one_version(sftp: &SftpSession) {
+    type Change = fn(&SftpSession);
     let changes: [(&str, Change); 3] = [
-        ("grows", |far| far.session.write("far/f", content(1, 7 << 20))),
-        ("shrinks", |far| far.session.write("far/f", content(1, 3 << 20))),
-        ("rewritten", |far| far.session.write("far/f", content(2, 6 << 20))),
+        ("grows", |sftp| sftp.session.write("far/f", content(1, 7 << 20))),
+        ("shrinks", |sftp| sftp.session.write("far/f", content(1, 3 << 20))),
+        ("rewritten", |sftp| sftp.session.write("far/f", content(2, 6 << 20))),
     ];
     for (name, change) in changes {
-        far.session.write("far/f", content(1, 6 << 20));
+        sftp.session.write("far/f", content(1, 6 << 20));
         // SFTP version 3 has times in whole seconds, so the change must not come within the same one.
         let earlier = SystemTime::now() - Duration::from_secs(100);
-        fs::File::options().write(true).open(far.far("f")).unwrap().set_modified(earlier).unwrap();
-        let running = far.spawn(&format!("cp --bwlimit 4M @/f to/{name}/dst"));
+        fs::File::options().write(true).open(sftp.far("f")).unwrap().set_modified(earlier).unwrap();
+        let running = sftp.spawn(&format!("cp --bwlimit 4M @/f to/{name}/dst"));
         let begun = Instant::now();
-        while unfinished(&far.session.path("")).is_empty() {
+        while unfinished(&sftp.session.path("")).is_empty() {
             assert!(begun.elapsed() < Duration::from_secs(60));
             std::thread::sleep(Duration::from_millis(10));
         }
         std::thread::sleep(Duration::from_millis(200));
-        change(far);
+        change(sftp);
         let output = running.finish();
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(0), "{name}: {text}");
         assert!(text.contains("changed") || text.contains("ends at byte"), "{name}: {text}");
-        far.session.tool(&format!("cmp far/f to/{name}/dst"));
+        sftp.session.tool(&format!("cmp far/f to/{name}/dst"));
     }
 }
 
@@ -113,22 +113,22 @@ pub(super) fn arrives_in_one_version(far: &Far) {
 fn every_possible_file_name_is_copied_both_ways() {
     let names: [&[u8]; 6] =
         [b"new\nline", b"not \xff\xfe text", &[b'n'; 255], b"-rf", b" spaces ", b"*?[x]\\"];
-    let far = Far::start();
+    let sftp = SftpSession::start();
     for (n, name) in names.iter().enumerate() {
         let path = [b"src/", *name].concat();
-        far.session.write(OsStr::from_bytes(&path), name);
+        sftp.session.write(OsStr::from_bytes(&path), name);
         let path = [b"src/large/", *name].concat();
-        far.session.write(OsStr::from_bytes(&path), content(n as u64, 700_000));
+        sftp.session.write(OsStr::from_bytes(&path), content(n as u64, 700_000));
     }
-    far.haul("cp src @/up").status(0);
-    far.same("src", "far/up/src");
-    far.haul("cp @/up/src down").status(0);
-    far.same("src", "down/src");
+    sftp.haul("cp src @/up").status(0);
+    sftp.same("src", "far/up/src");
+    sftp.haul("cp @/up/src down").status(0);
+    sftp.same("src", "down/src");
     // As arguments, too.
     for name in names {
-        let to = [far.location().as_bytes(), b"one/", name].concat();
-        far.session.haul_with(&far.line("cp src/-rf"), &to).status(0);
-        assert_eq!(fs::read(far.far("one").join(OsStr::from_bytes(name))).unwrap(), b"-rf");
+        let to = [sftp.location().as_bytes(), b"one/", name].concat();
+        sftp.session.haul_with(&sftp.line("cp src/-rf"), &to).status(0);
+        assert_eq!(fs::read(sftp.far("one").join(OsStr::from_bytes(name))).unwrap(), b"-rf");
     }
 }
 
@@ -147,26 +147,26 @@ fn a_rerun_never_nests_a_directory_in_itself() {
             ("@/src/", "dst/"),
             ("@/src", "src"),
         ] {
-            let far = Far::start();
+            let sftp = SftpSession::start();
             let down = from.starts_with('@');
             let source = if down { "far/src" } else { "src" };
-            far.session.write(format!("{source}/d/f"), "content");
+            sftp.session.write(format!("{source}/d/f"), "content");
             let destination = to.trim_end_matches('/').replace("@/", "far/");
             if exists {
-                fs::create_dir_all(far.session.path(&destination)).unwrap();
+                fs::create_dir_all(sftp.session.path(&destination)).unwrap();
             }
             let line = format!("cp -r {from} {to}");
             let list = || {
                 let find = format!("find {destination} -type f");
-                far.session.tool(&find).lines().map(ToOwned::to_owned).collect::<Vec<_>>()
+                sftp.session.tool(&find).lines().map(ToOwned::to_owned).collect::<Vec<_>>()
             };
-            far.haul(&line).status(0);
+            sftp.haul(&line).status(0);
             let first = list();
             assert_eq!(first.len(), 1, "{line}: {first:?}");
-            far.haul(&line).status(0);
+            sftp.haul(&line).status(0);
             assert_eq!(list(), first, "{line}");
             let output = Command::new("cmp")
-                .args([far.session.path(source).join("d/f"), far.session.path(&first[0])])
+                .args([sftp.session.path(source).join("d/f"), sftp.session.path(&first[0])])
                 .status();
             assert!(output.unwrap().success(), "{line}");
         }

@@ -8,38 +8,38 @@ use haul_bench::guard::end_with_thread;
 use haul_fault_proxy::{Connections, Direction, Fault};
 
 use super::sshd::Sshd;
-use super::{Far, content};
+use super::{SftpSession, content};
 use crate::faults::is_root;
 use crate::port::free_port;
 use crate::session::Session;
 
 /// A tree with a large file and small ones, at both ends.
-pub(super) fn tree(far: &Far, large: usize) {
+pub(super) fn tree(sftp: &SftpSession, large: usize) {
     for root in ["src", "far/src"] {
-        far.session.write(format!("{root}/large"), content(1, large));
+        sftp.session.write(format!("{root}/large"), content(1, large));
         for n in 0..20 {
-            far.session.write(format!("{root}/d{}/small{n}", n % 3), content(n, 100 * n as usize));
+            sftp.session.write(format!("{root}/d{}/small{n}", n % 3), content(n, 100 * n as usize));
         }
     }
 }
 
 /// Copies the tree down and up.
-pub(super) fn both_ways(far: &Far, options: &str) {
-    far.haul(&format!("cp {options} @/src down")).status(0);
-    far.same("src", "down/src");
-    far.haul(&format!("cp {options} src @/up")).status(0);
-    far.same("src", "far/up/src");
+pub(super) fn both_ways(sftp: &SftpSession, options: &str) {
+    sftp.haul(&format!("cp {options} @/src down")).status(0);
+    sftp.same("src", "down/src");
+    sftp.haul(&format!("cp {options} src @/up")).status(0);
+    sftp.same("src", "far/up/src");
 }
 
 /// A file at both ends, and a link of this rate between them.
-fn slow_link(bytes_per_second: u64, large: usize) -> Far {
-    let far = Far::behind_proxy();
-    far.session.write("src/large", content(1, large));
-    far.session.write("far/src/large", content(1, large));
+fn slow_link(bytes_per_second: u64, large: usize) -> SftpSession {
+    let sftp = SftpSession::behind_proxy();
+    sftp.session.write("src/large", content(1, large));
+    sftp.session.write("far/src/large", content(1, large));
     for direction in Direction::BOTH {
-        far.proxy().set(Connections::All, direction, Fault::SharedRate(bytes_per_second));
+        sftp.proxy().set(Connections::All, direction, Fault::SharedRate(bytes_per_second));
     }
-    far
+    sftp
 }
 
 #[test]
@@ -53,36 +53,36 @@ fn a_slow_link_is_no_error_while_bytes_move() {
 
 #[test]
 fn a_very_slow_link_is_no_error_while_bytes_move() {
-    let far = slow_link(20 << 10, 140 << 10);
+    let sftp = slow_link(20 << 10, 140 << 10);
     let patience = "-o ServerAliveInterval=1 -o ServerAliveCountMax=2";
-    far.haul(&format!("cp {patience} @/src down")).status(0);
-    far.same("src", "down/src");
+    sftp.haul(&format!("cp {patience} @/src down")).status(0);
+    sftp.same("src", "down/src");
     // sshd sends a window adjustment every 96 KiB, so it is silent for 5 s.
     let patience = "-o ServerAliveInterval=3 -o ServerAliveCountMax=2";
-    far.haul(&format!("cp {patience} src @/up")).status(0);
-    far.same("src", "far/up/src");
+    sftp.haul(&format!("cp {patience} src @/up")).status(0);
+    sftp.same("src", "far/up/src");
 }
 
 #[test]
 fn copies_adapt_to_a_server_that_drops_connections_at_random() {
     for limit in ["10:30:100", "2:50:3"] {
-        let far =
-            Far::on(Sshd::builder().line(&format!("MaxStartups {limit}")).start()).with_proxy();
+        let sftp = SftpSession::on(Sshd::builder().line(&format!("MaxStartups {limit}")).start())
+            .with_proxy();
         // On a long path, lanes are opened in parallel from the beginning.
         for direction in Direction::BOTH {
             let delay = Fault::delay(Duration::from_millis(15));
-            far.proxy().set(Connections::All, direction, delay);
+            sftp.proxy().set(Connections::All, direction, delay);
         }
-        tree(&far, 3 << 20);
-        both_ways(&far, "--lanes 8");
+        tree(&sftp, 3 << 20);
+        both_ways(&sftp, "--lanes 8");
     }
 }
 
 #[test]
 fn a_server_with_one_session_per_connection_is_enough() {
-    let far = Far::on(Sshd::builder().line("MaxSessions 1").start());
-    tree(&far, 6 << 20);
-    both_ways(&far, "--lanes 4");
+    let sftp = SftpSession::on(Sshd::builder().line("MaxSessions 1").start());
+    tree(&sftp, 6 << 20);
+    both_ways(&sftp, "--lanes 4");
 }
 
 #[test]
@@ -90,13 +90,13 @@ fn copies_work_with_a_server_without_extensions() {
     let refuse = "posix-rename,statvfs,fstatvfs,hardlink,fsync,lsetstat,limits,expand-path,copy-data,\
                   home-directory,users-groups-by-id";
     let subsystem = format!("Subsystem sftp /usr/lib/openssh/sftp-server -P {refuse}");
-    let far = Far::on(Sshd::builder().line(&subsystem).start());
-    tree(&far, 6 << 20);
-    both_ways(&far, "");
+    let sftp = SftpSession::on(Sshd::builder().line(&subsystem).start());
+    tree(&sftp, 6 << 20);
+    both_ways(&sftp, "");
     // Existing files are replaced, too.
-    far.session.write("src/large", content(7, 5 << 20));
-    far.haul("cp src @/up").status(0);
-    far.same("src", "far/up/src");
+    sftp.session.write("src/large", content(7, 5 << 20));
+    sftp.haul("cp src @/up").status(0);
+    sftp.same("src", "far/up/src");
 }
 
 /// Dropbear, which starts OpenSSH's sftp-server. It accepts the key of the session, and runs in a mount
@@ -155,11 +155,11 @@ fn copies_work_with_dropbear() {
     for n in 0..20 {
         session.write(format!("src/d{}/small{n}", n % 3), content(n, 100 * n as usize));
     }
-    let far = format!("sftp://root@127.0.0.1:{port}{}", session.path("far").display());
+    let url = format!("sftp://root@127.0.0.1:{port}{}", session.path("far").display());
     let options = "-F none -i key -o UserKnownHostsFile=known -o GlobalKnownHostsFile=none \
                    -o IdentityAgent=none --lanes 2";
-    session.haul(&format!("cp {options} src {far}")).status(0);
+    session.haul(&format!("cp {options} src {url}")).status(0);
     session.tool("diff -r src far/src");
-    session.haul(&format!("cp {options} {far}/src down")).status(0);
+    session.haul(&format!("cp {options} {url}/src down")).status(0);
     session.tool("diff -r src down/src");
 }

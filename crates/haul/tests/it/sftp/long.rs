@@ -9,11 +9,11 @@ use haul_bench::link::{LinkSpec, Means, Namespace, Network};
 use super::files::arrives_in_one_version;
 use super::limits::{both_ways, tree};
 use super::sshd::Sshd;
-use super::{Far, content};
+use super::{SftpSession, content};
 
 /// Runs `test` at the near end of a long path. Without the right to create namespaces it is skipped,
 /// with the reason printed.
-fn far_away(test: impl FnOnce(&Far) + Send) {
+fn far_away(test: impl FnOnce(&SftpSession) + Send) {
     if let Err(error) = Namespace::new() {
         eprintln!("skipped: {error}");
         return;
@@ -24,49 +24,49 @@ fn far_away(test: impl FnOnce(&Far) + Send) {
     let sshd = || Sshd::builder().on(IpAddr::V4(link.address())).start();
     // The server ends with the thread that starts it.
     let at_both_ends = || {
-        let far = Far::on(sshd());
-        network.client().within(|| test(&far)).unwrap();
+        let sftp = SftpSession::on(sshd());
+        network.client().within(|| test(&sftp)).unwrap();
     };
     link.server().within(at_both_ends).unwrap();
 }
 
 #[test]
 fn every_file_has_the_right_content() {
-    far_away(|far| {
-        tree(far, 3 << 20);
-        both_ways(far, "");
+    far_away(|sftp| {
+        tree(sftp, 3 << 20);
+        both_ways(sftp, "");
     });
 }
 
 #[test]
 fn a_single_file_has_the_right_content_whatever_its_length() {
-    far_away(|far| {
+    far_away(|sftp| {
         // The file is opened, and a piece of it read, along with the greeting of every lane.
         for (n, length) in [0, 1, 60_000, 65_536, 70_000, 600_000, 5 << 20].into_iter().enumerate()
         {
-            far.session.write("src/one", content(n as u64, length));
-            far.session.write("far/src/one", content(n as u64, length));
-            far.haul("cp @/src/one one").status(0);
-            far.same("src/one", "one");
-            far.haul("cp src/one @/up/").status(0);
-            far.same("src/one", "far/up/one");
+            sftp.session.write("src/one", content(n as u64, length));
+            sftp.session.write("far/src/one", content(n as u64, length));
+            sftp.haul("cp @/src/one one").status(0);
+            sftp.same("src/one", "one");
+            sftp.haul("cp src/one @/up/").status(0);
+            sftp.same("src/one", "far/up/one");
         }
-        std::os::unix::fs::symlink("one", far.far("src/link")).unwrap();
-        far.haul("cp @/src/link linked").status(0);
-        far.same("src/one", "linked");
+        std::os::unix::fs::symlink("one", sftp.far("src/link")).unwrap();
+        sftp.haul("cp @/src/link linked").status(0);
+        sftp.same("src/one", "linked");
     });
 }
 
 #[test]
 fn a_new_part_file_is_not_confused_with_the_old_one_on_any_lane() {
-    far_away(|far| {
-        far.session.write("src/one", content(1, 12 << 20));
+    far_away(|sftp| {
+        sftp.session.write("src/one", content(1, 12 << 20));
         for other in [content(2, 14 << 20), Vec::new()] {
             // There is no journal that records its source, so it is not resumed.
-            far.session.write("far/up/.one.haul-part", other);
-            far.haul("cp src/one @/up/").status(0);
-            far.same("src/one", "far/up/one");
-            std::fs::remove_file(far.far("up/one")).unwrap();
+            sftp.session.write("far/up/.one.haul-part", other);
+            sftp.haul("cp src/one @/up/").status(0);
+            sftp.same("src/one", "far/up/one");
+            std::fs::remove_file(sftp.far("up/one")).unwrap();
         }
     });
 }
@@ -79,9 +79,9 @@ fn a_source_that_changes_while_it_is_read_arrives_in_one_version() {
 
 #[test]
 fn a_run_that_was_killed_is_resumed() {
-    far_away(|far| {
-        far.session.write("src/one", content(1, 24 << 20));
-        far.session.write("far/src/one", content(1, 24 << 20));
+    far_away(|sftp| {
+        sftp.session.write("src/one", content(1, 24 << 20));
+        sftp.session.write("far/src/one", content(1, 24 << 20));
         for (running, rerun, one, other) in [
             ("cp --json --bwlimit 8M @/src/one .", "cp --json @/src/one .", "src/one", "one"),
             (
@@ -91,15 +91,15 @@ fn a_run_that_was_killed_is_resumed() {
                 "far/up/one",
             ),
         ] {
-            let mut running = far.spawn(running);
+            let mut running = sftp.spawn(running);
             running.until_moved(14 << 20);
             running.kill();
-            let again = far.haul(rerun).status(0).out();
+            let again = sftp.haul(rerun).status(0).out();
             let resumed = again.lines().any(|line| {
                 line.contains("resumed_bytes") && !line.contains("\"resumed_bytes\":0")
             });
             assert!(resumed, "{again}");
-            far.same(one, other);
+            sftp.same(one, other);
         }
     });
 }

@@ -5,11 +5,9 @@ use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use haul_bench::guard::end_with_thread;
-
 use super::content;
 use super::sshd::Sshd;
-use crate::session::{Ran, Session};
+use crate::session::{Ran, Session, isolate};
 
 /// Hosts `n1`, `n2`, …, which are remotes in the configuration. Each has an sshd and a directory of its own.
 struct Hosts {
@@ -136,7 +134,7 @@ fn passwords_of_several_hosts_are_prompted_for_one_at_a_time() {
     terminal.args(["-q", "-e", "-c", &words.join(" "), "/dev/null"]);
     terminal.current_dir(hosts.session.path("")).env("HOME", hosts.session.path("home"));
     terminal.stdin(Stdio::piped()).stdout(Stdio::piped());
-    end_with_thread(&mut terminal);
+    isolate(&mut terminal);
     let mut child = terminal.spawn().unwrap();
     let mut keys = child.stdin.take().unwrap();
     let (mut screen, printed) =

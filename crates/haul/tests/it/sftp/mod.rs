@@ -18,8 +18,8 @@ mod long;
 mod lying;
 mod managed;
 mod many;
+mod quirks;
 mod replacing;
-mod strange;
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -32,14 +32,14 @@ use crate::content::{Chance, content, unfinished};
 use crate::session::{Ran, Session};
 
 /// A session, and a server on which it has a directory `far`.
-pub(crate) struct Far {
+pub(crate) struct SftpSession {
     pub(crate) session: Session,
     sshd: Sshd,
     /// The program connects to the proxy instead of the server.
     proxy: Option<FaultProxy>,
 }
 
-impl Far {
+impl SftpSession {
     /// A server with default settings.
     pub(crate) fn start() -> Self {
         Self::on(Sshd::start())

@@ -4,44 +4,44 @@
 use std::fs;
 use std::path::PathBuf;
 
+use super::quirks::{Quirk, with_quirks};
 use super::sshd::Sshd;
-use super::strange::{Habit, far};
-use super::{Far, content, unfinished};
+use super::{SftpSession, content, unfinished};
 
 /// Lengths of small and large files, in bytes.
 const LENGTHS: [usize; 3] = [100, 1 << 20, 5 << 20];
 
-const PART: Habit = Habit::KeepsName(".haul-part");
-const ASIDE: Habit = Habit::KeepsName(".haul-old");
+const PART: Quirk = Quirk::KeepsName(".haul-part");
+const ASIDE: Quirk = Quirk::KeepsName(".haul-old");
 
-fn no_leftovers(far: &Far) {
-    assert_eq!(unfinished(&far.session.path("far")), Vec::<PathBuf>::new());
+fn no_leftovers(sftp: &SftpSession) {
+    assert_eq!(unfinished(&sftp.session.path("far")), Vec::<PathBuf>::new());
 }
 
 #[test]
 fn a_file_is_replaced_where_a_rename_does_not_replace() {
-    for habits in [&[][..], &[Habit::AnnouncesReplacing]] {
-        let far = far(habits);
+    for quirks in [&[][..], &[Quirk::AnnouncesReplacing]] {
+        let sftp = with_quirks(quirks);
         for (number, length) in LENGTHS.into_iter().enumerate() {
-            far.session.write(format!("src/f{number}"), content(1, length));
-            far.session.write(format!("far/dst/f{number}"), "old");
+            sftp.session.write(format!("src/f{number}"), content(1, length));
+            sftp.session.write(format!("far/dst/f{number}"), "old");
         }
-        far.haul("cp src/ @/dst").status(0);
-        far.same("src", "far/dst");
-        no_leftovers(&far);
+        sftp.haul("cp src/ @/dst").status(0);
+        sftp.same("src", "far/dst");
+        no_leftovers(&sftp);
     }
 }
 
 #[test]
 fn an_old_file_stays_where_the_new_one_cannot_be_renamed() {
     for length in LENGTHS {
-        let far = far(&[PART]);
-        far.session.write("src", content(1, length));
-        far.session.write("far/f", "old");
-        let ran = far.haul("cp src @/f").status(1);
+        let sftp = with_quirks(&[PART]);
+        sftp.session.write("src", content(1, length));
+        sftp.session.write("far/f", "old");
+        let ran = sftp.haul("cp src @/f").status(1);
         assert!(ran.err().contains("far/f: cannot rename"), "{}", ran.err());
-        assert_eq!(far.session.read("far/f"), "old", "{length} bytes");
-        assert!(!far.session.has("far/.f.haul-old"), "{length} bytes");
+        assert_eq!(sftp.session.read("far/f"), "old", "{length} bytes");
+        assert!(!sftp.session.has("far/.f.haul-old"), "{length} bytes");
     }
 }
 
@@ -50,14 +50,14 @@ fn an_old_file_stays_where_no_rename_is_allowed() {
     for length in LENGTHS {
         let command = "/usr/lib/openssh/sftp-server -P posix-rename,rename";
         let line = format!("Subsystem sftp {command}");
-        let far = Far::on(Sshd::builder().line(&line).start());
-        far.session.write("src", content(1, length));
-        far.session.write("far/f", "old");
-        let ran = far.haul("cp --window 64M src @/f").status(1);
+        let sftp = SftpSession::on(Sshd::builder().line(&line).start());
+        sftp.session.write("src", content(1, length));
+        sftp.session.write("far/f", "old");
+        let ran = sftp.haul("cp --window 64M src @/f").status(1);
         assert!(ran.err().contains("far/f: cannot rename"), "{}", ran.err());
-        assert_eq!(far.session.read("far/f"), "old", "{length} bytes");
+        assert_eq!(sftp.session.read("far/f"), "old", "{length} bytes");
         // Another server with the same files, on which renaming is allowed.
-        let whole = Far { sshd: Sshd::start(), ..far };
+        let whole = SftpSession { sshd: Sshd::start(), ..sftp };
         whole.haul("cp src @/f").status(0);
         whole.session.tool("cmp src far/f");
         no_leftovers(&whole);
@@ -67,14 +67,14 @@ fn an_old_file_stays_where_no_rename_is_allowed() {
 #[test]
 fn both_files_stay_where_neither_gets_the_name() {
     for length in LENGTHS {
-        let far = far(&[PART, ASIDE]);
-        far.session.write("src", content(1, length));
-        far.session.write("far/f", "old");
-        let ran = far.haul("cp src @/f").status(1);
+        let sftp = with_quirks(&[PART, ASIDE]);
+        sftp.session.write("src", content(1, length));
+        sftp.session.write("far/f", "old");
+        let ran = sftp.haul("cp src @/f").status(1);
         assert!(ran.err().contains("the old file is now"), "{}", ran.err());
-        assert_eq!(far.session.read("far/.f.haul-old"), "old", "{length} bytes");
-        assert!(fs::read(far.far(".f.haul-part")).unwrap() == content(1, length));
-        assert!(!far.session.has("far/f"));
+        assert_eq!(sftp.session.read("far/.f.haul-old"), "old", "{length} bytes");
+        assert!(fs::read(sftp.far(".f.haul-part")).unwrap() == content(1, length));
+        assert!(!sftp.session.has("far/f"));
     }
 }
 
@@ -82,12 +82,12 @@ fn both_files_stay_where_neither_gets_the_name() {
 fn a_session_that_ends_while_a_file_is_replaced_loses_nothing() {
     for name in ["f", ".haul-part"] {
         for length in LENGTHS {
-            let far = far(&[Habit::EndsAfterRename(name)]);
-            far.session.write("src", content(1, length));
-            far.session.write("far/f", "old");
-            far.haul("cp src @/f").status(0);
-            far.session.tool("cmp src far/f");
-            no_leftovers(&far);
+            let sftp = with_quirks(&[Quirk::EndsAfterRename(name)]);
+            sftp.session.write("src", content(1, length));
+            sftp.session.write("far/f", "old");
+            sftp.haul("cp src @/f").status(0);
+            sftp.session.tool("cmp src far/f");
+            no_leftovers(&sftp);
         }
     }
 }
@@ -96,15 +96,15 @@ fn a_session_that_ends_while_a_file_is_replaced_loses_nothing() {
 fn an_old_file_that_a_killed_run_left_aside_is_removed() {
     for exists in [false, true] {
         for length in LENGTHS {
-            let far = far(&[]);
-            far.session.write("src", content(1, length));
-            far.session.write("far/.f.haul-old", "older");
+            let sftp = with_quirks(&[]);
+            sftp.session.write("src", content(1, length));
+            sftp.session.write("far/.f.haul-old", "older");
             if exists {
-                far.session.write("far/f", "old");
+                sftp.session.write("far/f", "old");
             }
-            far.haul("cp src @/f").status(0);
-            far.session.tool("cmp src far/f");
-            no_leftovers(&far);
+            sftp.haul("cp src @/f").status(0);
+            sftp.session.tool("cmp src far/f");
+            no_leftovers(&sftp);
         }
     }
 }
@@ -112,11 +112,11 @@ fn an_old_file_that_a_killed_run_left_aside_is_removed() {
 #[test]
 fn a_directory_is_not_renamed_aside() {
     for length in LENGTHS {
-        let far = far(&[]);
-        far.session.write("src/f", content(1, length));
-        far.session.write("far/dst/f/kept", "kept");
-        let ran = far.haul("cp src/ @/dst").status(1);
+        let sftp = with_quirks(&[]);
+        sftp.session.write("src/f", content(1, length));
+        sftp.session.write("far/dst/f/kept", "kept");
+        let ran = sftp.haul("cp src/ @/dst").status(1);
         assert!(ran.err().contains("dst/f"), "{}", ran.err());
-        assert_eq!(far.session.read("far/dst/f/kept"), "kept");
+        assert_eq!(sftp.session.read("far/dst/f/kept"), "kept");
     }
 }

@@ -491,8 +491,8 @@ impl World {
         self.rooms.clear();
         self.others.clear();
         let (in_flight, held) = self.flow.counted();
-        let kept = self.file.records.kept();
-        assert_eq!((in_flight, held), (0, kept), "permits were not released: {case:?}");
+        let retained = self.file.records.retained_bytes();
+        assert_eq!((in_flight, held), (0, retained), "permits were not released: {case:?}");
         // A stream may deliver more at once than its permit covers.
         let is_to_disk = case.mode.reads == Reads::Ranges && case.mode.destination == Medium::Disk;
         if case.mode.journal && is_to_disk && is_whole && !self.file.is_stopped() {

@@ -51,9 +51,9 @@ async fn a_packet_inserted_into_a_strict_first_key_exchange_is_refused() {
     for number in [message::IGNORE, message::DEBUG, message::UNIMPLEMENTED] {
         let before = Plan { before_offer: vec![filler(number)], ..Plan::default() };
         assert!(refused(before).await.contains("not the first packet"), "{number}");
-        let behind = Plan { behind_offer: vec![filler(number)], ..Plan::default() };
-        assert!(refused(behind).await.contains("during a key exchange"), "{number}");
-        let last = Plan { behind_half: vec![filler(number)], ..Plan::default() };
+        let after = Plan { after_offer: vec![filler(number)], ..Plan::default() };
+        assert!(refused(after).await.contains("during a key exchange"), "{number}");
+        let last = Plan { after_half: vec![filler(number)], ..Plan::default() };
         assert!(refused(last).await.contains("during a key exchange"), "{number}");
     }
 }
@@ -64,8 +64,8 @@ async fn a_server_without_strict_key_exchange_may_send_ignore_and_debug() {
     let plan = Plan {
         kex: vec!["curve25519-sha256"],
         before_offer: idle(),
-        behind_offer: idle(),
-        behind_half: idle(),
+        after_offer: idle(),
+        after_half: idle(),
         ..Plan::default()
     };
     let (connection, _server) = accepted(plan).await;
@@ -75,10 +75,10 @@ async fn a_server_without_strict_key_exchange_may_send_ignore_and_debug() {
 #[tokio::test]
 async fn ext_info_during_a_key_exchange_is_refused() {
     for kex in [vec!["curve25519-sha256"], vec!["curve25519-sha256", STRICT]] {
-        for (behind_offer, behind_half) in
+        for (after_offer, after_half) in
             [(vec![extensions()], Vec::new()), (Vec::new(), vec![extensions()])]
         {
-            let plan = Plan { kex: kex.clone(), behind_offer, behind_half, ..Plan::default() };
+            let plan = Plan { kex: kex.clone(), after_offer, after_half, ..Plan::default() };
             assert!(refused(plan).await.contains("message 7 during a key exchange"), "{kex:?}");
         }
     }
@@ -135,16 +135,16 @@ async fn exactly_one_wrongly_guessed_packet_is_ignored() {
     let guess = Plan {
         kex: vec!["ecdh-sha2-nistp256", "curve25519-sha256", STRICT],
         guess: true,
-        behind_offer: vec![vec![message::KEX_REPLY, 1, 2, 3]],
+        after_offer: vec![vec![message::KEX_REPLY, 1, 2, 3]],
         ..Plan::default()
     };
     let (connection, _server) = accepted(guess.clone()).await;
     drop(connection);
     // The second packet is parsed as the reply, which fails.
-    let twice = Plan { behind_offer: vec![vec![message::KEX_REPLY, 1]; 2], ..guess.clone() };
+    let twice = Plan { after_offer: vec![vec![message::KEX_REPLY, 1]; 2], ..guess.clone() };
     refused(twice).await;
     // Only a key exchange message counts as a guessed packet.
-    let other = Plan { behind_offer: vec![filler(message::IGNORE)], ..guess };
+    let other = Plan { after_offer: vec![filler(message::IGNORE)], ..guess };
     assert!(refused(other).await.contains("during a key exchange"));
 }
 
@@ -169,8 +169,8 @@ async fn a_host_key_of_another_type_than_negotiated_is_refused() {
 async fn a_second_kexinit_during_a_key_exchange_is_refused() {
     let offer = Plan::default().offer();
     for plan in [
-        Plan { behind_offer: vec![offer.clone()], ..Plan::default() },
-        Plan { behind_half: vec![offer], ..Plan::default() },
+        Plan { after_offer: vec![offer.clone()], ..Plan::default() },
+        Plan { after_half: vec![offer], ..Plan::default() },
     ] {
         let text = refused(plan).await;
         assert!(text.contains("KEXINIT during a key exchange"), "{text}");
@@ -224,8 +224,8 @@ fn data(text: &[u8]) -> Vec<u8> {
 #[tokio::test]
 async fn channel_data_is_accepted_during_a_key_re_exchange() {
     let plan = Plan {
-        behind_offer: vec![data(b"one "), vec![message::REQUEST_FAILURE]],
-        behind_half: vec![data(b"two ")],
+        after_offer: vec![data(b"one "), vec![message::REQUEST_FAILURE]],
+        after_half: vec![data(b"two ")],
         ..Plan::default()
     };
     let (_connection, mut channel, mut server) = pair().await;
@@ -247,11 +247,11 @@ async fn channel_data_is_accepted_during_a_key_re_exchange() {
 #[tokio::test]
 async fn only_connection_messages_are_accepted_during_a_key_re_exchange() {
     for sneaked in [filler(message::USERAUTH_BANNER), extensions(), vec![message::SERVICE_ACCEPT]] {
-        for (behind_offer, behind_half) in
+        for (after_offer, after_half) in
             [(vec![sneaked.clone()], Vec::new()), (Vec::new(), vec![sneaked.clone()])]
         {
             let (_connection, mut channel, mut server) = pair().await;
-            let plan = Plan { behind_offer, behind_half, ..Plan::default() };
+            let plan = Plan { after_offer, after_half, ..Plan::default() };
             let renewal = tokio::spawn(async move { server.exchange(&plan).await });
             let error = channel.incoming.next().await.unwrap_err();
             assert!(error.to_string().contains("during a key exchange"), "{error}");
@@ -263,10 +263,10 @@ async fn only_connection_messages_are_accepted_during_a_key_re_exchange() {
 #[tokio::test]
 async fn channel_data_during_the_first_key_exchange_is_refused() {
     for sneaked in [data(b"sneaked in"), vec![message::REQUEST_FAILURE]] {
-        for (behind_offer, behind_half) in
+        for (after_offer, after_half) in
             [(vec![sneaked.clone()], Vec::new()), (Vec::new(), vec![sneaked.clone()])]
         {
-            let plan = Plan { behind_offer, behind_half, ..Plan::default() };
+            let plan = Plan { after_offer, after_half, ..Plan::default() };
             assert!(refused(plan).await.contains("during a key exchange"));
         }
     }

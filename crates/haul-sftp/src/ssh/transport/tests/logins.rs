@@ -9,10 +9,10 @@ use crate::ssh::options::Prompter;
 
 /// A user who responds to every prompt; counts the prompts.
 #[derive(Debug, Default)]
-struct Patient(AtomicUsize);
+struct PromptCounter(AtomicUsize);
 
 #[async_trait]
-impl Prompter for Patient {
+impl Prompter for PromptCounter {
     async fn secret(&self, _prompt: &str) -> Result<Option<Secret>> {
         self.0.fetch_add(1, Ordering::Relaxed);
         Ok(Some(Secret::new("answer")))
@@ -26,11 +26,11 @@ impl Prompter for Patient {
     async fn notice(&self, _text: &str) {}
 }
 
-async fn listen_to(person: Arc<Patient>) -> (TcpListener, SshHost) {
+async fn listen_to(user: Arc<PromptCounter>) -> (TcpListener, SshHost) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let options = SshOptions { password: None, ..options(&[]) };
     let port = Some(listener.local_addr().unwrap().port());
-    (listener, SshHost::resolve(None, "127.0.0.1", port, &options, person).unwrap())
+    (listener, SshHost::resolve(None, "127.0.0.1", port, &options, user).unwrap())
 }
 
 fn failure(methods: &str, partial: bool) -> Vec<u8> {
@@ -66,8 +66,8 @@ async fn always_respond(mut server: Server, response: Vec<u8>) {
 #[tokio::test]
 async fn a_server_with_endless_partial_successes_is_an_error() {
     for method in ["password", "keyboard-interactive"] {
-        let person = Arc::new(Patient::default());
-        let (listener, host) = listen_to(Arc::clone(&person)).await;
+        let user = Arc::new(PromptCounter::default());
+        let (listener, host) = listen_to(Arc::clone(&user)).await;
         let server = tokio::spawn(async move {
             let mut server = Server::accept(&listener).await;
             loop {
@@ -85,7 +85,7 @@ async fn a_server_with_endless_partial_successes_is_an_error() {
         assert_eq!(error.kind(), ErrorKind::Unauthenticated, "{error}");
         // NumberOfPasswordPrompts is 3. Keyboard-interactive is tried first; a server that wants a password
         // refuses that without a prompt.
-        let prompts = person.0.load(Ordering::Relaxed);
+        let prompts = user.0.load(Ordering::Relaxed);
         assert!((3..=4).contains(&prompts), "{method}: {prompts}");
         server.abort();
     }
@@ -93,8 +93,8 @@ async fn a_server_with_endless_partial_successes_is_an_error() {
 
 #[tokio::test]
 async fn endless_prompts_are_an_error_even_with_cached_responses() {
-    let person = Arc::new(Patient::default());
-    let (listener, host) = listen_to(Arc::clone(&person)).await;
+    let user = Arc::new(PromptCounter::default());
+    let (listener, host) = listen_to(Arc::clone(&user)).await;
     let server = tokio::spawn(async move {
         // The first connection is accepted after one prompt.
         let mut server = Server::accept(&listener).await;
@@ -106,20 +106,20 @@ async fn endless_prompts_are_an_error_even_with_cached_responses() {
         always_respond(Server::accept(&listener).await, prompt()).await;
     });
     let first = host.connect().await.unwrap();
-    let prompts = person.0.load(Ordering::Relaxed);
+    let prompts = user.0.load(Ordering::Relaxed);
     let error = host.connect().await.unwrap_err();
     assert!(error.to_string().contains("too many prompts"), "{error}");
     assert_eq!((error.kind(), error.retry()), (ErrorKind::Unauthenticated, Retry::Never));
     // The cached responses were used: the user was not prompted again.
-    assert_eq!(person.0.load(Ordering::Relaxed), prompts);
+    assert_eq!(user.0.load(Ordering::Relaxed), prompts);
     server.abort();
     drop(first);
 }
 
 #[tokio::test]
 async fn a_user_with_wrong_passwords_is_not_prompted_for_the_next_connection() {
-    let person = Arc::new(Patient::default());
-    let (listener, host) = listen_to(Arc::clone(&person)).await;
+    let user = Arc::new(PromptCounter::default());
+    let (listener, host) = listen_to(Arc::clone(&user)).await;
     let server = tokio::spawn(async move {
         loop {
             let server = Server::accept(&listener).await;
@@ -130,7 +130,7 @@ async fn a_user_with_wrong_passwords_is_not_prompted_for_the_next_connection() {
         let error = host.connect().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unauthenticated, "{error}");
     }
-    assert_eq!(person.0.load(Ordering::Relaxed), 3);
+    assert_eq!(user.0.load(Ordering::Relaxed), 3);
     server.abort();
 }
 
@@ -155,10 +155,10 @@ async fn a_channel_with_a_maximum_packet_size_of_0_is_refused() {
 
 /// A user who cancels every prompt; records the printed text.
 #[derive(Debug, Default)]
-struct Reading(std::sync::Mutex<Vec<String>>);
+struct PromptRecorder(std::sync::Mutex<Vec<String>>);
 
 #[async_trait]
-impl Prompter for Reading {
+impl Prompter for PromptRecorder {
     async fn secret(&self, prompt: &str) -> Result<Option<Secret>> {
         self.notice(prompt).await;
         Ok(None)
@@ -179,8 +179,8 @@ async fn control_characters_in_prompts_are_escaped() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = Some(listener.local_addr().unwrap().port());
     let options = SshOptions { password: None, ..options(&[]) };
-    let person = Arc::new(Reading::default());
-    let prompter = Arc::clone(&person);
+    let user = Arc::new(PromptRecorder::default());
+    let prompter = Arc::clone(&user);
     let host = SshHost::resolve(None, "127.0.0.1", port, &options, prompter).unwrap();
     let mut prompts = vec![message::USERAUTH_60];
     for words in ["name\u{1b}[2J", "instruction\u{9b}2J", ""] {
@@ -202,7 +202,7 @@ async fn control_characters_in_prompts_are_escaped() {
     });
     host.connect().await.unwrap_err();
     server.abort();
-    let printed = person.0.lock().unwrap().join("\n");
+    let printed = user.0.lock().unwrap().join("\n");
     for words in ["name\\033[2J", "instruction\\302\\2332J", "secret\\033]0;owned\\007: "] {
         assert!(printed.contains(words), "{printed}");
     }

@@ -20,7 +20,7 @@ pub enum ClientAction {
     /// The client has connected.
     Connected,
     /// The connection was closed, because there are too many.
-    TurnedAway,
+    ConnectionRefused,
     /// The client has logged in.
     LoggedIn {
         /// The user name.
@@ -36,7 +36,7 @@ pub enum ClientAction {
         with: Proof,
     },
     /// The connection was closed, because the client did not log in in time.
-    TooLate,
+    LoginTimedOut,
     /// The connection has ended.
     Disconnected {
         /// The user name, if the client had logged in.
@@ -72,7 +72,7 @@ impl fmt::Display for Proof {
 
 /// A connected client. Dropping it reports the end of the connection.
 #[derive(Debug)]
-pub(super) struct Visitor {
+pub(super) struct ClientLog {
     observer: Observer,
     address: SocketAddr,
     since: Instant,
@@ -80,7 +80,7 @@ pub(super) struct Visitor {
     admitted: Admitted,
 }
 
-impl Visitor {
+impl ClientLog {
     /// Reports a new connection.
     pub(super) fn new(observer: Observer, address: SocketAddr, admitted: Admitted) -> Self {
         observer.notify(address, ClientAction::Connected);
@@ -98,12 +98,12 @@ impl Visitor {
         self.notify(ClientAction::Refused { user: user.to_owned(), with });
     }
 
-    pub(super) fn too_late(&self) {
-        self.notify(ClientAction::TooLate);
+    pub(super) fn login_timed_out(&self) {
+        self.notify(ClientAction::LoginTimedOut);
     }
 
     /// Whether the client has logged in.
-    pub(super) fn is_in(&self) -> bool {
+    pub(super) fn has_logged_in(&self) -> bool {
         self.user.get().is_some()
     }
 
@@ -112,7 +112,7 @@ impl Visitor {
     }
 }
 
-impl Drop for Visitor {
+impl Drop for ClientLog {
     fn drop(&mut self) {
         let (user, after) = (self.user.take(), self.since.elapsed());
         self.notify(ClientAction::Disconnected { user, after });

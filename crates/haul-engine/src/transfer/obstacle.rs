@@ -17,23 +17,23 @@ pub async fn remove_directory(
     operation: &'static str,
     what: &str,
 ) -> Result<Option<Entry>> {
-    let in_the_way = |directory: &str| {
+    let refused = |directory: &str| {
         Error::new(ErrorKind::IsADirectory, operation)
             .at(item.job.destination_name(&item.destination))
             .because(format!("{directory} is in the way of the {what}"))
     };
     if !context.settings.delete || context.settings.existing_only {
-        return Err(in_the_way("a directory"));
+        return Err(refused("a directory"));
     }
     if let Some(why) = remove(context, &item.job, existing).await? {
-        return Err(in_the_way(why.directory()));
+        return Err(refused(why.directory()));
     }
     if context.settings.dry_run {
         return Ok(None);
     }
     match item.job.job.destination.find(&item.destination).await? {
         // Created since.
-        Some(left) if left.is_dir() => Err(in_the_way("a directory")),
+        Some(left) if left.is_dir() => Err(refused("a directory")),
         left => Ok(left),
     }
 }

@@ -27,7 +27,7 @@ pub(crate) enum Kind {
 }
 
 /// A session with a directory `far`, a mount point `mnt`, and a server for the first. By day, it is in memory.
-pub(crate) struct Place {
+pub(crate) struct Source {
     server: Server,
     /// haul connects to it instead of the server.
     proxy: Option<FaultProxy>,
@@ -51,10 +51,10 @@ struct Haul {
     _stdout: BufReader<ChildStdout>,
 }
 
-impl Place {
+impl Source {
     /// Creates the session and starts its server; `None`, with the reason printed, if that is not possible.
     pub(crate) fn start(kind: Kind) -> Option<Self> {
-        if kind == Kind::OpenSsh && !Sshd::is_here() {
+        if kind == Kind::OpenSsh && !Sshd::is_installed() {
             return None;
         }
         let session = Session::new();
@@ -73,14 +73,14 @@ impl Place {
         Some(Self { server, proxy: None, _disk: disk, session })
     }
 
-    /// As [`Place::start`], with a proxy in front of the server that can inject faults.
+    /// As [`Source::start`], with a proxy in front of the server that can inject faults.
     pub(crate) fn behind_proxy(kind: Kind) -> Option<Self> {
-        let mut place = Self::start(kind)?;
-        place.proxy = Some(FaultProxy::to(place.server.address().unwrap()).start().unwrap());
-        Some(place)
+        let mut source = Self::start(kind)?;
+        source.proxy = Some(FaultProxy::to(source.server.address().unwrap()).start().unwrap());
+        Some(source)
     }
 
-    /// The proxy of [`Place::behind_proxy`].
+    /// The proxy of [`Source::behind_proxy`].
     pub(crate) fn proxy(&self) -> &FaultProxy {
         self.proxy.as_ref().unwrap()
     }
@@ -105,7 +105,7 @@ impl Place {
     }
 
     /// Arguments of haul: options of SSH, and the location.
-    pub(crate) fn located(&self) -> String {
+    pub(crate) fn arguments(&self) -> String {
         let address = self.proxy.as_ref().map(FaultProxy::address);
         let address = address.or_else(|| self.server.address()).map(|to| to.to_string());
         let address = address.unwrap_or_default();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use haul_storage::{
-    Entry, Error, ErrorKind, KeptTimes, Medium, RelPath, Result, Timestamp, temporary_name,
+    Entry, Error, ErrorKind, Medium, RelPath, Result, StoredTimes, Timestamp, temporary_name,
 };
 
 use crate::job::NumberedJob;
@@ -28,7 +28,7 @@ const BEYOND: i64 = 86_400;
 #[derive(Debug, Default)]
 pub struct LearntTimes {
     /// By job and, on disks, by file system.
-    by_place: Mutex<HashMap<(usize, Option<u64>), Learnt>>,
+    by_file_system: Mutex<HashMap<(usize, Option<u64>), Learnt>>,
     /// Held while a destination is probed; tasks that wait for it use the result.
     pub trying: tokio::sync::Mutex<()>,
     warned: AtomicBool,
@@ -38,7 +38,7 @@ pub struct LearntTimes {
 #[derive(Debug, Clone, Copy)]
 pub struct Learnt {
     /// Resolution and range: those declared by the storage, narrowed by probes.
-    pub kept: KeptTimes,
+    pub times: StoredTimes,
     /// The resolution is known to be finer than this, in ns.
     pub finer_than_ns: u64,
     /// Range in which every time is known to be stored.
@@ -46,10 +46,10 @@ pub struct Learnt {
 }
 
 impl Learnt {
-    fn new(claimed: KeptTimes) -> Self {
+    fn new(claimed: StoredTimes) -> Self {
         let every = |seconds| Timestamp { seconds, nanos: 0 };
         Self {
-            kept: claimed,
+            times: claimed,
             finer_than_ns: u64::MAX,
             reaches: (every(EVERY_CLOCK.start), every(EVERY_CLOCK.end)),
         }
@@ -60,13 +60,13 @@ impl Learnt {
     pub fn doubt(&self, wanted: Timestamp, found: Timestamp) -> Option<Doubt> {
         let step = STEPS_NS.into_iter().find(|step| wanted.rounded_down(*step) == found);
         if let Some(step_ns) = step {
-            let is_open = step_ns > self.kept.step_ns && step_ns < self.finer_than_ns;
+            let is_open = step_ns > self.times.step_ns && step_ns < self.finer_than_ns;
             return is_open.then_some(Doubt::Step(step_ns));
         }
-        if found < wanted && found >= self.reaches.1 && found < self.kept.latest {
+        if found < wanted && found >= self.reaches.1 && found < self.times.latest {
             return Some(Doubt::Latest);
         }
-        let is_earlier = found > wanted && found <= self.reaches.0 && found > self.kept.earliest;
+        let is_earlier = found > wanted && found <= self.reaches.0 && found > self.times.earliest;
         is_earlier.then_some(Doubt::Earliest)
     }
 }
@@ -101,26 +101,26 @@ impl Doubt {
 impl LearntTimes {
     /// What is known about the times at the job's destination; on disks, of the file system of `existing`.
     pub fn learnt(&self, job: &NumberedJob, existing: &Entry) -> Learnt {
-        let claimed = job.job.destination.capabilities().kept_times;
-        let by_place = self.by_place.lock().unwrap_or_else(PoisonError::into_inner);
-        by_place.get(&place(job, existing)).copied().unwrap_or_else(|| Learnt::new(claimed))
+        let claimed = job.job.destination.capabilities().stored_times;
+        let known = self.by_file_system.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(&key(job, existing)).copied().unwrap_or_else(|| Learnt::new(claimed))
     }
 
     /// Updates what is known about the times where `existing` is.
     pub fn note(&self, job: &NumberedJob, existing: &Entry, change: impl FnOnce(&mut Learnt)) {
-        let claimed = job.job.destination.capabilities().kept_times;
-        let mut by_place = self.by_place.lock().unwrap_or_else(PoisonError::into_inner);
-        change(by_place.entry(place(job, existing)).or_insert_with(|| Learnt::new(claimed)));
+        let claimed = job.job.destination.capabilities().stored_times;
+        let mut known = self.by_file_system.lock().unwrap_or_else(PoisonError::into_inner);
+        change(known.entry(key(job, existing)).or_insert_with(|| Learnt::new(claimed)));
     }
 
     /// Resolution and range of the times where `existing` is, as far as known.
-    pub fn kept(&self, job: &NumberedJob, existing: &Entry) -> KeptTimes {
-        self.learnt(job, existing).kept
+    pub fn stored(&self, job: &NumberedJob, existing: &Entry) -> StoredTimes {
+        self.learnt(job, existing).times
     }
 
     /// Warns, once per transfer, that a time cannot be stored and which time replaces it. Differences up to the
     /// coarsest resolution are not reported.
-    pub fn say_lost(&self, tally: &Tally, name: String, time: Timestamp, became: Timestamp) {
+    pub fn warn_lost(&self, tally: &Tally, name: String, time: Timestamp, became: Timestamp) {
         if time.seconds.abs_diff(became.seconds) > STEP_MOST
             && !self.warned.swap(true, Ordering::Relaxed)
         {
@@ -177,7 +177,7 @@ fn trial_name() -> Vec<u8> {
     temporary_name(b"haul", "clock")
 }
 
-fn place(job: &NumberedJob, existing: &Entry) -> (usize, Option<u64>) {
+fn key(job: &NumberedJob, existing: &Entry) -> (usize, Option<u64>) {
     (job.index, existing.id.map(|id| id.device))
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use super::server::Asked;
+use super::server::Request;
 
 /// How the end of a body is marked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub(super) enum End {
 
 /// A response.
 #[derive(Debug, Clone)]
-pub(super) struct Answer {
+pub(super) struct Response {
     pub(super) version: &'static str,
     /// Sent first: interim responses.
     pub(super) before: String,
@@ -50,7 +50,7 @@ pub(super) struct Answer {
     pub(super) raw: Option<Vec<u8>>,
 }
 
-impl Answer {
+impl Response {
     /// A response with a body and its `Content-Length`; the connection stays open.
     pub(super) fn new(status: u16, body: impl Into<Vec<u8>>) -> Self {
         Self {
@@ -197,7 +197,7 @@ impl File {
     }
 
     /// The response of a correct server (RFC 9110, 13 and 14).
-    pub(super) fn answer(&self, request: &Asked) -> Answer {
+    pub(super) fn respond(&self, request: &Request) -> Response {
         let size = self.content.len();
         let same = request.field("if-range").is_none_or(|version| {
             Some(version) == self.tag.as_deref() || Some(version) == self.modified.as_deref()
@@ -205,14 +205,14 @@ impl File {
         let response =
             match request.range().filter(|_| self.ranged && same && request.method == "GET") {
                 Some((first, _)) if first >= size => {
-                    Answer::new(416, "").with("Content-Range", format!("bytes */{size}"))
+                    Response::new(416, "").with("Content-Range", format!("bytes */{size}"))
                 }
                 Some((first, last)) => {
                     let last = last.min(size - 1);
-                    Answer::new(206, &self.content[first..=last])
+                    Response::new(206, &self.content[first..=last])
                         .with("Content-Range", format!("bytes {first}-{last}/{size}"))
                 }
-                None => Answer::new(200, &self.content[..]),
+                None => Response::new(200, &self.content[..]),
             };
         let response = response.with("Content-Type", "application/octet-stream");
         let response = if self.ranged { response.with("Accept-Ranges", "bytes") } else { response };

@@ -1,4 +1,4 @@
-//! An SFTP server with quirks behind a real sshd. Its files are those of the machine; each [`Habit`]
+//! An SFTP server with quirks behind a real sshd. Its files are those of the machine; each [`Quirk`]
 //! is one deviation.
 //!
 //! ```text
@@ -23,13 +23,13 @@ use haul_sftp::codec::{
 };
 use haul_storage::Block;
 
-use super::Far;
+use super::SftpSession;
 use super::sshd::Sshd;
 use crate::session::Session;
 
 /// How a server deviates from a correct one.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Habit {
+pub(super) enum Quirk {
     /// READ returns at most this many bytes.
     ShortReads(usize),
     /// Requests that arrive together get their responses in reverse order.
@@ -49,7 +49,7 @@ pub(super) enum Habit {
     /// Greets with this version.
     Version(u32),
     /// Sends this before it greets.
-    Says(&'static [u8]),
+    Preamble(&'static [u8]),
     /// Ends without a greeting.
     Silent,
     /// Lists this name in every directory.
@@ -99,14 +99,14 @@ pub(super) enum Habit {
     MakesAgain,
 }
 
-use Habit as H;
+use Quirk as Q;
 
-/// A server with `habits`, and a session whose directory `far` it serves.
-pub(super) fn far(habits: &[Habit]) -> Far {
+/// A server with `quirks`, and a session whose directory `far` it serves.
+pub(super) fn with_quirks(quirks: &[Quirk]) -> SftpSession {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let server = Arc::new(Server {
-        habits: habits.to_vec(),
+        quirks: quirks.to_vec(),
         open: Mutex::default(),
         written: Mutex::default(),
         ended: AtomicBool::new(false),
@@ -127,12 +127,12 @@ pub(super) fn far(habits: &[Habit]) -> Far {
     session.write("relay", script);
     fs::set_permissions(session.path("relay"), fs::Permissions::from_mode(0o755)).unwrap();
     let line = format!("Subsystem sftp {}", session.path("relay").display());
-    Far { session, sshd: Sshd::builder().line(&line).start(), proxy: None }
+    SftpSession { session, sshd: Sshd::builder().line(&line).start(), proxy: None }
 }
 
 #[derive(Debug)]
 struct Server {
-    habits: Vec<Habit>,
+    quirks: Vec<Quirk>,
     /// The number of open handles of each file.
     open: Mutex<HashMap<PathBuf, usize>>,
     written: Mutex<u64>,
@@ -156,24 +156,24 @@ enum Open {
 }
 
 impl Server {
-    fn has(&self, habit: Habit) -> bool {
-        self.habits.contains(&habit)
+    fn has(&self, quirk: Quirk) -> bool {
+        self.quirks.contains(&quirk)
     }
 
-    fn habit<T>(&self, which: impl Fn(Habit) -> Option<T>) -> Option<T> {
-        self.habits.iter().find_map(|habit| which(*habit))
+    fn quirk<T>(&self, which: impl Fn(Quirk) -> Option<T>) -> Option<T> {
+        self.quirks.iter().find_map(|quirk| which(*quirk))
     }
 
     fn refuses_paths(&self) -> Option<Status> {
-        self.habit(|habit| match habit {
-            H::NoRealpath(refusal) => Some(refusal),
+        self.quirk(|quirk| match quirk {
+            Q::NoRealpath(refusal) => Some(refusal),
             _ => None,
         })
     }
 
     fn refuses_copies(&self) -> Option<Status> {
-        self.habit(|habit| match habit {
-            H::NoCopies(refusal) => Some(refusal),
+        self.quirk(|quirk| match quirk {
+            Q::NoCopies(refusal) => Some(refusal),
             _ => None,
         })
     }
@@ -250,11 +250,11 @@ impl Serving<'_> {
                         _ => Status::Failure,
                     }),
                 };
-                let id = if payload && self.server.has(H::WrongIds) { id ^ (1 << 20) } else { id };
+                let id = if payload && self.server.has(Q::WrongIds) { id ^ (1 << 20) } else { id };
                 responses.push((id, response));
             }
             let greets = matches!(responses.first(), Some((_, Response::Version { .. })));
-            if self.server.has(H::Backwards) && !greets {
+            if self.server.has(Q::Backwards) && !greets {
                 responses.reverse();
             }
             for (id, response) in responses {
@@ -269,10 +269,10 @@ impl Serving<'_> {
         payload.pieces().iter().for_each(|piece| packet.extend_from_slice(piece));
         if matches!(response, Response::Data(_)) {
             self.reads += 1;
-            if self.server.has(H::Oversized) {
+            if self.server.has(Q::Oversized) {
                 packet[..4].copy_from_slice(&(1_u32 << 30).to_be_bytes());
             }
-            if self.server.has(H::EndsWithin(self.reads)) {
+            if self.server.has(Q::EndsWithin(self.reads)) {
                 self.stream.write_all(&packet[..packet.len() / 2])?;
                 return Err(ended());
             }
@@ -288,7 +288,7 @@ impl Serving<'_> {
             Request::Close(handle) => self.close(&handle),
             Request::Read { handle, offset, length } => self.read(&handle, offset, length as usize),
             Request::Write { handle, offset, data } => {
-                if self.server.has(H::LooksEarly) && data.len() == 1 {
+                if self.server.has(Q::LooksEarly) && data.len() == 1 {
                     self.early = Some(self.file(&handle)?.0.metadata()?.len());
                 }
                 self.write(&handle, offset, data)
@@ -313,14 +313,14 @@ impl Serving<'_> {
             Request::Readdir(handle) => match self.handles.get_mut(&handle) {
                 Some(Open::Directory { names }) if names.is_empty() => Ok(status(Status::Eof)),
                 Some(Open::Directory { names }) => {
-                    let most = if self.server.has(H::ListsAtOnce) { names.len() } else { 50 };
+                    let most = if self.server.has(Q::ListsAtOnce) { names.len() } else { 50 };
                     let some = names.drain(..names.len().min(most)).collect();
                     Ok(Response::Names(some))
                 }
                 _ => Err(io::ErrorKind::InvalidInput.into()),
             },
             Request::Remove(of) => fs::remove_file(path(&of)).and(ok),
-            Request::Mkdir(of, _) if self.server.has(H::MakesAgain) && path(&of).is_dir() => ok,
+            Request::Mkdir(of, _) if self.server.has(Q::MakesAgain) && path(&of).is_dir() => ok,
             Request::Mkdir(of, _) => fs::create_dir(path(&of)).and(ok),
             Request::Rmdir(of) => fs::remove_dir(path(&of)).and(ok),
             Request::Rename { to, .. } if path(&to).exists() => Ok(status(Status::Failure)),
@@ -339,11 +339,11 @@ impl Serving<'_> {
             }
             Request::Extended(Extended::Limits) => self.limits(),
             Request::Extended(Extended::PosixRename { from, to })
-                if self.server.has(H::Replaces) =>
+                if self.server.has(Q::Replaces) =>
             {
                 fs::rename(path(&from), path(&to)).and(ok)
             }
-            Request::Readlink(_) if self.server.has(H::ListsGoneLink) => {
+            Request::Readlink(_) if self.server.has(Q::ListsGoneLink) => {
                 Ok(status(Status::NoSuchFile))
             }
             Request::Readlink(_) | Request::Symlink { .. } | Request::Extended(_) => {
@@ -356,7 +356,7 @@ impl Serving<'_> {
         let open = self.handles.remove(handle).ok_or(io::ErrorKind::InvalidInput)?;
         self.server.forget(&open);
         match open {
-            Open::File { written: true, .. } if self.server.has(H::FailsToClose) => {
+            Open::File { written: true, .. } if self.server.has(Q::FailsToClose) => {
                 Ok(status(Status::Failure))
             }
             _ => Ok(status(Status::Ok)),
@@ -364,8 +364,8 @@ impl Serving<'_> {
     }
 
     fn limits(&self) -> io::Result<Response> {
-        let limit = self.server.habit(|habit| match habit {
-            H::Limits(bytes) => Some(bytes as u64),
+        let limit = self.server.quirk(|quirk| match quirk {
+            Q::Limits(bytes) => Some(bytes as u64),
             _ => None,
         });
         let bytes = limit.ok_or(io::ErrorKind::Unsupported)?;
@@ -374,21 +374,21 @@ impl Serving<'_> {
     }
 
     fn greet(&mut self) -> io::Result<Response> {
-        if self.server.has(H::Silent) {
+        if self.server.has(Q::Silent) {
             return Err(ended());
         }
-        let words = self.server.habit(|habit| match habit {
-            H::Says(words) => Some(words),
+        let words = self.server.quirk(|quirk| match quirk {
+            Q::Preamble(words) => Some(words),
             _ => None,
         });
         self.stream.write_all(words.unwrap_or_default())?;
-        let version = self.server.habit(|habit| match habit {
-            H::Version(version) => Some(version),
+        let version = self.server.quirk(|quirk| match quirk {
+            Q::Version(version) => Some(version),
             _ => None,
         });
-        let limited = self.server.habits.iter().any(|habit| matches!(habit, H::Limits(_)));
+        let limited = self.server.quirks.iter().any(|quirk| matches!(quirk, Q::Limits(_)));
         let one = || (Bytes::from_static(name::LIMITS), Bytes::from_static(b"1"));
-        let replaces = self.server.has(H::Replaces) || self.server.has(H::AnnouncesReplacing);
+        let replaces = self.server.has(Q::Replaces) || self.server.has(Q::AnnouncesReplacing);
         let two = || (Bytes::from_static(name::POSIX_RENAME), Bytes::from_static(b"1"));
         let copies = self.server.refuses_copies().is_some();
         let three = || (Bytes::from_static(name::COPY_DATA), Bytes::from_static(b"1"));
@@ -399,12 +399,12 @@ impl Serving<'_> {
     }
 
     fn rename(&self, from: &Bytes, to: &Bytes) -> io::Result<Response> {
-        for habit in &self.server.habits {
-            match habit {
-                H::KeepsName(end) if from.ends_with(end.as_bytes()) => {
+        for quirk in &self.server.quirks {
+            match quirk {
+                Q::KeepsName(end) if from.ends_with(end.as_bytes()) => {
                     return Ok(status(Status::PermissionDenied));
                 }
-                H::EndsAfterRename(end)
+                Q::EndsAfterRename(end)
                     if from.ends_with(end.as_bytes())
                         && !self.server.ended.swap(true, Ordering::Relaxed) =>
                 {
@@ -419,7 +419,7 @@ impl Serving<'_> {
     }
 
     fn may_open(&self) -> io::Result<()> {
-        if self.server.has(H::OneHandleASession) && !self.handles.is_empty() {
+        if self.server.has(Q::OneHandleASession) && !self.handles.is_empty() {
             return Err(io::Error::other("one at a time"));
         }
         Ok(())
@@ -430,7 +430,7 @@ impl Serving<'_> {
         let path = path(of).to_owned();
         let mut open = self.server.open.lock().unwrap();
         let already = open.entry(path.clone()).or_default();
-        if self.server.has(H::OneHandleAFile) && *already > 0 {
+        if self.server.has(Q::OneHandleAFile) && *already > 0 {
             return Err(io::Error::other("one at a time"));
         }
         let mut options = OpenOptions::new();
@@ -455,13 +455,13 @@ impl Serving<'_> {
             let name = Bytes::copy_from_slice(entry.file_name().as_bytes());
             names.push(Name { long: name.clone(), name, attrs: attrs(&entry.metadata()?) });
         }
-        let lie = self.server.habit(|habit| match habit {
-            H::Lists(name) => Some(Bytes::from_static(name)),
+        let lie = self.server.quirk(|quirk| match quirk {
+            Q::Lists(name) => Some(Bytes::from_static(name)),
             _ => None,
         });
         let file = Attrs { size: Some(5), permissions: Some(0o100_644), ..Attrs::default() };
         names.extend(lie.map(|name| Name { long: name.clone(), name, attrs: file }));
-        if self.server.has(H::ListsGoneLink) {
+        if self.server.has(Q::ListsGoneLink) {
             let name = Bytes::from_static(b"gone");
             let link = Attrs { permissions: Some(0o120_777), ..Attrs::default() };
             names.push(Name { long: name.clone(), name, attrs: link });
@@ -478,8 +478,8 @@ impl Serving<'_> {
 
     /// An open file, and where the last WRITE ended.
     fn file(&mut self, handle: &Handle) -> io::Result<(&File, &mut u64)> {
-        let most = self.server.habit(|habit| match habit {
-            H::Forgets(most) => Some(most),
+        let most = self.server.quirk(|quirk| match quirk {
+            Q::Forgets(most) => Some(most),
             _ => None,
         });
         match self.handles.get_mut(handle) {
@@ -495,12 +495,12 @@ impl Serving<'_> {
     }
 
     fn read(&mut self, handle: &Handle, offset: u64, length: usize) -> io::Result<Response> {
-        let most = self.server.habit(|habit| match habit {
-            H::ShortReads(most) | H::Limits(most) => Some(most),
+        let most = self.server.quirk(|quirk| match quirk {
+            Q::ShortReads(most) | Q::Limits(most) => Some(most),
             _ => None,
         });
-        let more = usize::from(self.server.has(H::TooMuch));
-        let nothing = self.server.has(H::Nothing);
+        let more = usize::from(self.server.has(Q::TooMuch));
+        let nothing = self.server.has(Q::Nothing);
         let (file, _) = self.file(handle)?;
         let mut bytes = vec![0; length.min(most.unwrap_or(256 << 10))];
         let read = file.read_at(&mut bytes, offset)?;
@@ -513,10 +513,10 @@ impl Serving<'_> {
     }
 
     fn write(&mut self, handle: &Handle, offset: u64, data: Block) -> io::Result<Response> {
-        for habit in &self.server.habits {
-            match habit {
-                H::Limits(most) if data.len() > *most => return Err(ended()),
-                H::Quota(most) => {
+        for quirk in &self.server.quirks {
+            match quirk {
+                Q::Limits(most) if data.len() > *most => return Err(ended()),
+                Q::Quota(most) => {
                     let mut written = self.server.written.lock().unwrap();
                     *written += data.len() as u64;
                     if *written > *most {
@@ -526,11 +526,11 @@ impl Serving<'_> {
                 _ => {}
             }
         }
-        let refusal = self.server.habit(|habit| match habit {
-            H::InOrder(refusal) => Some(refusal),
+        let refusal = self.server.quirk(|quirk| match quirk {
+            Q::InOrder(refusal) => Some(refusal),
             _ => None,
         });
-        let appends = self.server.has(H::Appends);
+        let appends = self.server.has(Q::Appends);
         let (file, end) = self.file(handle)?;
         if let Some(refusal) = refusal.filter(|_| *end != offset) {
             return Ok(status(refusal));
@@ -545,16 +545,16 @@ impl Serving<'_> {
     }
 
     fn set(&self, file: &File, attrs: &Attrs) -> io::Result<Response> {
-        let refusal = self.server.habit(|habit| match habit {
-            H::NoAttributes(refusal) => Some(refusal),
-            H::NoTimes => attrs.times.map(|_| Status::PermissionDenied),
+        let refusal = self.server.quirk(|quirk| match quirk {
+            Q::NoAttributes(refusal) => Some(refusal),
+            Q::NoTimes => attrs.times.map(|_| Status::PermissionDenied),
             _ => None,
         });
         if let Some(refusal) = refusal {
             return Ok(status(refusal));
         }
         if let Some(size) = attrs.size {
-            if self.server.has(H::EmptiesToSetLength) {
+            if self.server.has(Q::EmptiesToSetLength) {
                 file.set_len(0)?;
             }
             file.set_len(size)?;
@@ -563,7 +563,7 @@ impl Serving<'_> {
             file.set_permissions(fs::Permissions::from_mode(mode & 0o7777))?;
         }
         if let Some((_, modified)) = attrs.times
-            && !self.server.has(H::IgnoresTimes)
+            && !self.server.has(Q::IgnoresTimes)
         {
             file.set_modified(UNIX_EPOCH + Duration::from_secs(modified.into()))?;
         }

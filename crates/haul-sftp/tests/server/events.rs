@@ -119,9 +119,9 @@ async fn only_clients_that_do_not_log_in_in_time_are_disconnected() {
     let mut silent = TcpStream::connect(site.server.address()).unwrap();
     let waiting = connected(&site).await;
     let events = log.until_disconnected(2).await;
-    let too_late: Vec<_> =
-        events.iter().filter(|event| event.action == ClientAction::TooLate).collect();
-    assert_eq!(too_late.len(), 2, "{events:?}");
+    let timed_out: Vec<_> =
+        events.iter().filter(|event| event.action == ClientAction::LoginTimedOut).collect();
+    assert_eq!(timed_out.len(), 2, "{events:?}");
     for event in &events {
         if let ClientAction::Disconnected { user, after } = &event.action {
             assert!(user.is_none() && *after >= grace, "{event:?}");
@@ -152,7 +152,10 @@ async fn excess_connections_are_refused_with_a_message() {
     inside.channel_open_session().await.unwrap();
     drop((held, inside));
     let events = log.until_disconnected(33).await;
-    assert_eq!(events.iter().filter(|event| event.action == ClientAction::TurnedAway).count(), 1);
+    assert_eq!(
+        events.iter().filter(|event| event.action == ClientAction::ConnectionRefused).count(),
+        1
+    );
     site.run(site.sftp("pwd")).await;
 }
 

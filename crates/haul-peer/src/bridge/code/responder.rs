@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// A receiver that knows the code was sent the ticket.
-    Given,
+    Granted,
     /// A receiver has made a wrong guess.
     Wrong,
 }
@@ -44,7 +44,7 @@ struct State {
 }
 
 /// Serves the receivers of one code.
-pub(super) struct CodeAnswerer {
+pub(super) struct CodeResponder {
     code: Code,
     ticket: Zeroizing<String>,
     tls: Arc<ServerConfig>,
@@ -52,7 +52,7 @@ pub(super) struct CodeAnswerer {
     verdicts: UnboundedSender<(Verdict, SocketAddr)>,
 }
 
-impl CodeAnswerer {
+impl CodeResponder {
     /// Sends the verdict to `verdicts` as soon as there is one; from then on the code is no longer valid.
     ///
     /// # Errors
@@ -90,7 +90,7 @@ impl CodeAnswerer {
     ///
     /// # Errors
     /// If the connection is lost or is not of this protocol. Before the receiver's proof, that is not a guess.
-    pub(super) async fn answer<S>(&self, stream: S, from: SocketAddr) -> Result<()>
+    pub(super) async fn serve<S>(&self, stream: S, from: SocketAddr) -> Result<()>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
@@ -138,7 +138,7 @@ impl CodeAnswerer {
             return Err(unexpected_message());
         };
         if self.end() {
-            self.report(Verdict::Given, from);
+            self.report(Verdict::Granted, from);
         }
         Ok(())
     }
@@ -161,7 +161,7 @@ impl CodeAnswerer {
             return None;
         }
         state.has_ended = true;
-        self.report(Verdict::Given, first);
+        self.report(Verdict::Granted, first);
         Some(CodeRefusal::Ended)
     }
 

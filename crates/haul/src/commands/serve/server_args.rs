@@ -16,7 +16,7 @@ use crate::directories;
 use crate::exit::Stop;
 
 /// The password, which a command prints on its first line. Its standard output is never shown, not even in an error.
-pub(super) fn asked(command: &str) -> Result<String, Error> {
+pub(super) fn password_from(command: &str) -> Result<String, Error> {
     let failed =
         || Error::new(ErrorKind::InvalidInput, "ask for the password").at("--password-command");
     let output = Command::new("sh")
@@ -81,7 +81,7 @@ pub(super) fn own_name() -> String {
 
 /// The default path of a file that outlives a server: a key, or the list of shares. The error names `instead`, the
 /// option or variable that sets another path.
-pub(super) fn kept(name: &str, instead: &str) -> Result<PathBuf, Stop> {
+pub(super) fn state_path(name: &str, instead: &str) -> Result<PathBuf, Stop> {
     let state = directories::state().ok_or_else(|| {
         Stop::Usage(format!(
             "neither XDG_STATE_HOME nor HOME is set, so there is no default place for \

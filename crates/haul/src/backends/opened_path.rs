@@ -7,7 +7,7 @@ use haul_storage::{Error, ErrorKind, Location, RelPath, RelPathError, Result, St
 
 /// A file or directory in an opened storage, which need not exist.
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
+pub(crate) struct OpenedPath {
     /// The storage.
     pub(crate) storage: Arc<dyn Storage>,
     /// The path in it.

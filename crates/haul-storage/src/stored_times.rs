@@ -5,7 +5,7 @@ use crate::Timestamp;
 /// Precision and range of a storage's times. A time outside of the range becomes the nearest one in it;
 /// a time between two steps is rounded down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct KeptTimes {
+pub struct StoredTimes {
     /// The step in nanoseconds: 1 on most Linux file systems, 2 000 000 000 on FAT.
     pub step_ns: u64,
     /// The first time of the range.
@@ -14,7 +14,7 @@ pub struct KeptTimes {
     pub latest: Timestamp,
 }
 
-impl KeptTimes {
+impl StoredTimes {
     /// Every time, to the nanosecond.
     pub const ALL: Self =
         Self { step_ns: 1, earliest: Timestamp::EARLIEST, latest: Timestamp::LATEST };
@@ -35,7 +35,7 @@ impl KeptTimes {
 
     /// The time that the storage reports after `time` was set.
     #[must_use]
-    pub fn kept(&self, time: Timestamp) -> Timestamp {
+    pub fn stored(&self, time: Timestamp) -> Timestamp {
         self.in_range(time).rounded_down(self.step_ns)
     }
 
@@ -57,13 +57,13 @@ mod tests {
 
     #[test]
     fn a_time_is_moved_into_the_range_and_rounded_down() {
-        let sftp = KeptTimes::seconds(0, i64::from(u32::MAX));
+        let sftp = StoredTimes::seconds(0, i64::from(u32::MAX));
         let time = |seconds, nanos| Timestamp { seconds, nanos };
-        assert_eq!(sftp.kept(time(-1, 5)), time(0, 0));
-        assert_eq!(sftp.kept(time(7, 999_999_999)), time(7, 0));
-        assert_eq!(sftp.kept(time(1 << 40, 1)), time(i64::from(u32::MAX), 0));
+        assert_eq!(sftp.stored(time(-1, 5)), time(0, 0));
+        assert_eq!(sftp.stored(time(7, 999_999_999)), time(7, 0));
+        assert_eq!(sftp.stored(time(1 << 40, 1)), time(i64::from(u32::MAX), 0));
         assert!(sftp.reaches(time(i64::from(u32::MAX), 999_999_999)));
         assert!(!sftp.reaches(time(-1, 999_999_999)) && !sftp.reaches(time(1 << 32, 0)));
-        assert_eq!(KeptTimes::ALL.kept(time(i64::MIN, 1)), time(i64::MIN, 1));
+        assert_eq!(StoredTimes::ALL.stored(time(i64::MIN, 1)), time(i64::MIN, 1));
     }
 }

@@ -60,13 +60,13 @@ impl Inner {
         let on_server = self.on_server(to);
         // A file that an earlier run left aside is older than the present one.
         let stale = [Command::new("DELE", aside)?];
-        let [away, place] = [rename(&on_server, aside)?, rename(from, &on_server)?];
-        let commands: Vec<_> = stale.into_iter().chain(away).chain(place).collect();
-        let replies = match self.host.tell(&commands).await {
+        let [move_old, move_new] = [rename(&on_server, aside)?, rename(from, &on_server)?];
+        let commands: Vec<_> = stale.into_iter().chain(move_old).chain(move_new).collect();
+        let replies = match self.host.exchange(&commands).await {
             Ok(replies) => replies,
             Err(error) => {
                 // It is unknown which commands succeeded. If recovering fails too, the next run does it.
-                self.server.learnt.learn(Lesson::RenameKeeps);
+                self.server.learnt.learn(Lesson::RenameDoesNotReplace);
                 drop(self.recover(to).await);
                 return Err(self.at(error, to));
             }
@@ -81,7 +81,7 @@ impl Inner {
             let cause = format!("{}; and the old file cannot be renamed: {moved}", refusal.cause());
             return Err(self.at(Error::new(refusal.kind(), "replace").because(cause), to));
         }
-        self.server.learnt.learn(Lesson::RenameKeeps);
+        self.server.learnt.learn(Lesson::RenameDoesNotReplace);
         if placed.is_done() {
             return self.remove_aside(aside, to).await;
         }
@@ -111,7 +111,7 @@ impl Inner {
             return Ok(());
         }
         let aside = self.on_server(&self.aside_of(path)?);
-        let replies = self.host.ask(&[Command::new("RNFR", &aside)?]).await;
+        let replies = self.host.exchange_retrying(&[Command::new("RNFR", &aside)?]).await;
         let replies = replies.map_err(|error| self.at(error, path))?;
         if !replies.iter().all(Reply::is_pending) {
             return Ok(());
@@ -128,7 +128,7 @@ impl Inner {
     }
 
     async fn put_back(&self, aside: &[u8], path: &RelPath) -> Result<()> {
-        let replies = self.host.ask(&rename(aside, &self.on_server(path))?).await;
+        let replies = self.host.exchange_retrying(&rename(aside, &self.on_server(path))?).await;
         let replies = replies.map_err(|error| self.at(error, path))?;
         match replies.iter().find(|reply| !reply.is_pending() && !reply.is_done()) {
             // If the file is back, the rename succeeded and only its reply was lost.
@@ -141,7 +141,8 @@ impl Inner {
 
     async fn remove_aside(&self, aside: &[u8], path: &RelPath) -> Result<()> {
         let commands = [Command::new("DELE", aside)?];
-        let replies = self.host.ask(&commands).await.map_err(|error| self.at(error, path))?;
+        let replies =
+            self.host.exchange_retrying(&commands).await.map_err(|error| self.at(error, path))?;
         let Some(reply) = replies.iter().find(|reply| !reply.is_done()) else { return Ok(()) };
         let found = self.host.look(aside).await.map_err(|error| self.at(error, path))?;
         if found.is_none() {
@@ -171,7 +172,7 @@ impl Inner {
         let failed = |error| Refused { error, name: false };
         let mut commands = rename(from, to).map_err(failed)?.to_vec();
         commands.push(Command::new("RNFR", aside).map_err(failed)?);
-        let replies = self.host.tell(&commands).await.map_err(failed)?;
+        let replies = self.host.exchange(&commands).await.map_err(failed)?;
         let [from, to, aside] = &replies[..] else {
             return Err(failed(protocol("rename", "a reply is missing")));
         };
