@@ -5,7 +5,7 @@
 #![expect(
     clippy::expect_used,
     clippy::print_stderr,
-    reason = "a failed expectation is the failure of the test, and a skipped test says so"
+    reason = "a failed expectation is the failure of the test, and a skipped test prints that"
 )]
 
 use std::fs;

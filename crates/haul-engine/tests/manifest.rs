@@ -1,7 +1,7 @@
 //! Manifests: `sha256sum` and `b3sum` accept them, and new entries are merged into an existing manifest.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
-#![expect(clippy::print_stderr, reason = "a test that cannot run says so")]
+#![expect(clippy::print_stderr, reason = "a test that cannot run prints that")]
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -175,7 +175,7 @@ async fn the_output_of_sha256sum_is_parsed() {
     }
 }
 
-/// A server may generate a manifest, or compress it on the way. Formerly, it was taken for incomplete.
+/// A server may generate a manifest, or compress it in transit. Formerly, it was taken for incomplete.
 #[tokio::test]
 async fn a_manifest_of_unknown_length_is_read_to_its_end() {
     let storage = MemoryStorage::builder().without_sizes().with_read_block(10).build();

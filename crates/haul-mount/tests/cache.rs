@@ -1,7 +1,7 @@
 //! Real mounts with a cache on disk, and their state; as root where `/dev/fuse` exists.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
-#![expect(clippy::print_stderr, reason = "a skipped test says so")]
+#![expect(clippy::print_stderr, reason = "a skipped test prints that")]
 
 mod common;
 

@@ -1,7 +1,7 @@
 //! Real mounts, as root where `/dev/fuse` exists; elsewhere the tests report that they are skipped.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
-#![expect(clippy::print_stderr, reason = "a skipped test says so")]
+#![expect(clippy::print_stderr, reason = "a skipped test prints that")]
 
 mod common;
 

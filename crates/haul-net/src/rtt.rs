@@ -19,9 +19,15 @@ use super::tcp_info::{Direction, TcpInfo};
 /// Reads the RTTs of one connection while it is open.
 #[derive(Debug)]
 pub struct RttGauge {
-    #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "only Linux is asked"))]
+    #[cfg_attr(
+        not(target_os = "linux"),
+        expect(dead_code, reason = "RTTs are read on Linux only")
+    )]
     socket: Weak<OwnedFd>,
-    #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "only Linux is asked"))]
+    #[cfg_attr(
+        not(target_os = "linux"),
+        expect(dead_code, reason = "RTTs are read on Linux only")
+    )]
     direction: Direction,
     last: Mutex<Option<Mean>>,
 }

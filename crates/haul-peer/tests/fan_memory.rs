@@ -42,8 +42,8 @@ async fn a_slow_receiver_beside_a_fast_one_does_not_make_the_memory_grow() {
         }
     }
     assert_eq!(length, SIZE);
-    // Both sides of both connections are in this process: 96 MiB as for a single receiver (`memory.rs`), 32 MiB that
-    // the second one has requested or not consumed, 16 MiB of its outbox, and 16 MiB of shared pieces.
+    // Both sides of both connections are in this process: 96 MiB as for a single receiver (`memory.rs`), 16 MiB of the
+    // second one's two requests, 16 MiB of its outbox, 16 MiB of shared pieces, and 16 MiB to spare.
     assert!(grown < 160 << 20, "{grown} bytes more");
     drop(waiting);
     server.stop().await;

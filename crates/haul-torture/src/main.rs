@@ -1,7 +1,7 @@
 //! `haul-torture`: plays episodes, for a number of steps or for a single seed.
 //!
-//! As root it first restarts itself in mount and process namespaces of its own, so that nothing that it
-//! mounts or starts outlives it.
+//! As root it first restarts itself in mount and process namespaces of its own, if the system allows them, so
+//! that nothing that it mounts or starts outlives it.
 
 use std::fs;
 use std::io::{self, Write};
@@ -94,7 +94,7 @@ fn list() -> io::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Creates the working directory, plays, and removes it.
+/// Creates the working directory, plays, and removes the directory unless `--keep` is given.
 fn begin(cli: &Cli) -> io::Result<ExitCode> {
     let parent = cli.work.clone().unwrap_or_else(std::env::temp_dir);
     let work = tempfile::Builder::new()

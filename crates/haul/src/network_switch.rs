@@ -12,14 +12,18 @@ use std::ffi::OsStr;
 use crate::config::Config;
 use crate::units::Switch;
 
+/// The variables of the environment.
+pub(crate) const LAN: &str = "HAUL_LAN";
+pub(crate) const PORT_MAPPING: &str = "HAUL_PORT_MAPPING";
+
 /// Whether haul announces shares on the local network and looks for machines on it; `no_lan` is the option.
 pub(crate) fn uses_lan(no_lan: bool, config: &Config) -> bool {
-    is_on(no_lan, "HAUL_LAN", config.lan)
+    is_on(no_lan, LAN, config.lan)
 }
 
 /// Whether haul requests port mappings from the router; `no_port_mapping` is the option.
 pub(crate) fn maps_ports(no_port_mapping: bool, config: &Config) -> bool {
-    is_on(no_port_mapping, "HAUL_PORT_MAPPING", config.port_mapping)
+    is_on(no_port_mapping, PORT_MAPPING, config.port_mapping)
 }
 
 fn is_on(no: bool, variable: &str, configured: Option<bool>) -> bool {

@@ -44,7 +44,7 @@ async fn copy(
 async fn a_file_gets_its_name_only_with_the_expected_content() {
     for size in SIZES {
         for kind in KINDS {
-            // The transfer's own digest, if any, is another one.
+            // The transfer's own digest, if any, may be of another kind.
             for own in [None, Some(DigestKind::Blake3)] {
                 let (from, to) = (source(size), plain());
                 let settings = Settings { digest: own, ..quick() };
@@ -72,7 +72,7 @@ async fn an_existing_file_is_judged_by_its_content_not_by_its_time() {
         let outcome = copy(&from, &to, right, quick()).await;
         outcome.assert_clean();
         assert_eq!((outcome.summary.unchanged, outcome.summary.moved_bytes), (1, 0), "{size}");
-        // The same size and time, but another content.
+        // The same size and time, but different content.
         to.overwrite("f", 3, "X");
         to.set_modified("f", 5);
         from.set_modified("f", 5);

@@ -1,6 +1,6 @@
 //! The engine with storages in memory: one test binary, so that it is built and linked once.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 mod attributes;
 mod digests;

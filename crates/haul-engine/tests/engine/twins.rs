@@ -124,8 +124,8 @@ async fn listings_do_not_grow_with_the_number_of_equal_names() {
     }
 }
 
-/// `Straße` is a distinct name on a destination that only ignores case, and `strasse` is not: a rerun still
-/// updates the first.
+/// A destination that only ignores case distinguishes `Straße` from `STRASSE`, but not `strasse`: a rerun still
+/// updates `Straße`.
 #[tokio::test]
 async fn of_three_similar_names_the_distinct_ones_are_updated() {
     let destination = MemoryStorage::builder().ignoring_case().build();

@@ -143,8 +143,8 @@ async fn a_parked_download_is_not_continued_for_a_replaced_file() {
     assert_eq!(read(&*file, Range::new(50_000, 50_000)).await.unwrap(), new[50_000..]);
 }
 
-/// With several lanes, downloads are parked only if the last parked one was used. Formerly, one that timed out did not
-/// count as unused.
+/// With several lanes, and a server that is not known to process commands in order, downloads are parked only if the
+/// last parked one was used. Formerly, one that timed out did not count as unused.
 #[tokio::test]
 async fn after_a_parked_download_has_timed_out_none_is_parked() {
     let (server, _journals, storage) = storage(Script::default()).await;

@@ -1,7 +1,7 @@
 //! The client against real servers (vsftpd, ProFTPD, pyftpdlib) and a scripted one.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
-#![expect(clippy::print_stderr, reason = "a skipped test says so")]
+#![expect(clippy::print_stderr, reason = "a skipped test prints that")]
 
 mod conforming;
 mod digests;

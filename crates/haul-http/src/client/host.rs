@@ -65,7 +65,7 @@ impl HttpHost {
         &self.exchange
     }
 
-    /// Sends OPTIONS for `url` in advance, for a storage that may be opened at it.
+    /// Sends OPTIONS for `url` in advance, for a storage that may be opened at it or at a directory above it.
     pub(super) async fn prefetch(&self, url: &Url) {
         // Errors are ignored: the request is sent again when its response is needed, and that reports them.
         if let Ok(headers) = self.options(url).await {
@@ -73,8 +73,9 @@ impl HttpHost {
         }
     }
 
-    /// The header fields of the response to OPTIONS at `root`, which show the server's capabilities. Empty if the
-    /// server refuses OPTIONS.
+    /// The header fields of the response to OPTIONS, which show the server's capabilities. Uses the prefetched
+    /// response if its URL is `root` or below; otherwise requests OPTIONS at `root`. Empty if the server refuses
+    /// OPTIONS.
     ///
     /// # Errors
     /// Those of [`Exchange::patiently`], and if its last response reports a transient failure.

@@ -1,7 +1,7 @@
 //! The WebDAV client against servers in common use, and against a scripted one that misbehaves.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
-#![expect(clippy::print_stderr, reason = "a skipped test says so")]
+#![expect(clippy::print_stderr, reason = "a skipped test prints that")]
 
 mod conditions;
 mod faults;

@@ -1,7 +1,7 @@
 //! Tests of the WebDAV server, run in this process: with common clients, and with requests that no client
 //! sends.
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
-#![expect(clippy::print_stderr, reason = "a test that is skipped says so")]
+#![expect(clippy::print_stderr, reason = "a skipped test prints that")]
 
 mod clients;
 mod files;

@@ -1,7 +1,7 @@
 //! The spool: files that wait to be uploaded, on this machine's disk.
 //!
 //! ```text
-//! SPOOL/KEY/lock        held while the location is mounted
+//! SPOOL/KEY/lock        held while the location is mounted for writing
 //! SPOOL/KEY/location    the location, for `haul mount --pending`
 //! SPOOL/KEY/NUMBER      a file: the head (see `record`), then the content
 //! ```
@@ -28,7 +28,7 @@ use crate::lock::lock;
 const LOCK: &str = "lock";
 const LOCATION: &str = "location";
 
-/// How often, and after which pause, haul retries to take a lock that another process holds.
+/// How many times haul retries a lock that another process holds, and the pause before each retry.
 const LOCK_TRIES: u32 = 20;
 const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
@@ -90,7 +90,7 @@ impl Spool {
         let path = Self::directory_of(spools, location);
         let failed = |error| Error::from_io("open the spool", error).at(path.display());
         DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(failed)?;
-        // The names of the directories have to be durable, too.
+        // The name of the spool's directory has to be durable, too.
         File::open(spools).and_then(|above| above.sync_all()).map_err(failed)?;
         let directory = File::open(&path).map_err(failed)?;
         let held = File::options()
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_file_is_recovered_and_one_without_record_is_not() {
+    fn a_closed_file_is_recovered_and_one_without_a_record_is_not() {
         let spools = tempfile::tempdir().unwrap();
         let spool = Spool::open(spools.path(), "sftp://host/a").unwrap();
         let file = spool.create().unwrap();
@@ -435,7 +435,7 @@ mod tests {
         // In units of 512 bytes.
         let blocks = file.file.metadata().unwrap().blocks();
         assert!(blocks * 512 >= HEAD, "{blocks}");
-        // Not even the next process finds a record in it.
+        // The reserved head is not mistaken for a record.
         assert!(spool.recover().unwrap().is_empty());
     }
 

@@ -81,8 +81,9 @@ impl fmt::Debug for Workers {
     }
 }
 
-/// Starts threads called `name` that accept connections until `running` ends. `serve` serves one
-/// that was admitted, `turn_away` responds to one that was not; neither may block.
+/// Starts threads called `name`: one accepts connections until the server stops, the others serve them.
+/// `serve` serves a connection that was admitted. `turn_away` gets one that was not, and may send a
+/// response before it drops it. Neither may block.
 ///
 /// # Errors
 /// If the system refuses a thread or its resources.

@@ -9,8 +9,8 @@ use nix::sys::socket::SockaddrStorage;
 /// The shortest prefix of an IPv6 network that a site gets, in bits (RFC 6177).
 const SITE: u32 = 48;
 
-/// Whether an address is one of this machine, or of a network that it is in. True for every address if the system
-/// does not list its own.
+/// Whether an address is one of this machine, of a network that it is in, or, with IPv6, of the same site. True for
+/// every address if the system does not list this machine's addresses.
 pub(super) fn is_own(ip: IpAddr) -> bool {
     let Ok(mut interfaces) = getifaddrs() else { return true };
     interfaces.any(|interface| Network::of(&interface).is_some_and(|network| network.has(ip)))
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_network_has_the_addresses_behind_its_prefix() {
+    fn ipv4_networks_end_at_their_mask_and_ipv6_networks_at_their_site() {
         let has = |own: &str, mask: Option<&str>, ip: &str| {
             let mask = mask.map(|mask| mask.parse().unwrap());
             Network { own: own.parse().unwrap(), mask }.has(ip.parse().unwrap())

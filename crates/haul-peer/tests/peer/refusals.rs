@@ -338,7 +338,7 @@ async fn a_lane_that_begins_without_a_valid_hello_is_refused_with_the_cause() {
     }
 }
 
-/// A server has at most 64 sessions, and a lost one lasts for another minute.
+/// A server has at most 64 sessions, and a lost one lasts for up to another minute.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_that_its_client_has_closed_leaves_room_for_another() {
     let directory = tempfile::tempdir().unwrap();

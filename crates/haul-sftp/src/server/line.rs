@@ -3,7 +3,7 @@
 //! SSH reads four bytes and then a packet, and a system call for four bytes costs as much as one
 //! for many. Also, the SSH library does not read while it writes: two peers that both wait for the
 //! other to read would wait forever. So while a write waits, received bytes are buffered, up to the
-//! amount that the peer may send on its own: the window of its channel.
+//! amount that a peer with one channel may send on its own: the window of that channel.
 
 use std::io;
 use std::pin::Pin;

@@ -2,7 +2,10 @@
 //! against widespread servers.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
-#![expect(clippy::print_stderr, reason = "a skipped test says so, and a failed one shows a log")]
+#![expect(
+    clippy::print_stderr,
+    reason = "a skipped test prints that, and a failed one shows a log"
+)]
 
 mod denied;
 mod over_ssh;

@@ -1,6 +1,6 @@
 //! The SFTP server: its sessions without SSH, and all of it with widespread clients.
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
-#![expect(clippy::print_stderr, reason = "a skipped test says so")]
+#![expect(clippy::print_stderr, reason = "a skipped test prints that")]
 
 mod clients;
 mod events;

@@ -10,9 +10,9 @@
 //!
 //! Each [`Case`] is one sentence about behaviour and works in a directory of its own, which is removed
 //! afterwards. The declared capabilities alone decide which cases apply: a backend that declares less
-//! is tested less, one that declares more has to deliver it, and operations without their capability
-//! have to be refused as `Unsupported` (but metadata that cannot be set is left out silently). A case does
-//! not trust a backend's result: it checks the effect.
+//! is tested less, and one that declares more has to deliver it. Without their capability, links, copies
+//! and locks have to be refused as `Unsupported`, but metadata that cannot be set is left out silently. A
+//! case does not trust a backend's result: it checks the effect.
 //!
 //! Modules: `fixture` holds what each case works on, `sizes` the boundary lengths; each other module tests one
 //! part of the traits.

@@ -155,7 +155,13 @@ fn shown(out: &str, name: &str) -> (String, String) {
 #[test]
 fn show_prints_the_source_of_each_option() {
     let session = Session::new().file(DEFAULT_PATH, ALL);
-    let variables = [("HAUL_PASSWORD", "geheim"), ("http_proxy", "http://me:geheim@proxy:3128")];
+    let variables = [
+        ("HAUL_PASSWORD", "geheim"),
+        ("http_proxy", "http://me:geheim@proxy:3128"),
+        // Formerly, it was not printed; anything but `yes` turns it off.
+        ("HAUL_LAN", "of"),
+        ("HAUL_PORT_MAPPING", ""),
+    ];
     let ran = session.haul_where("config show", &variables).status(0).stderr("");
     let out = ran.out();
     assert!(!out.contains("geheim"), "{out}");
@@ -170,9 +176,11 @@ fn show_prints_the_source_of_each_option() {
         ("exclude", "[\"*.tmp\"]".into(), at(13)),
         ("password", "(not shown)".into(), "environment HAUL_PASSWORD".into()),
         ("http-proxy", "http://***@proxy:3128".into(), "environment http_proxy".into()),
+        ("lan", "no".into(), "environment HAUL_LAN".into()),
     ] {
         assert_eq!(shown(&out, name), (value, source), "{name}\n{out}");
     }
+    assert!(!out.contains("port-mapping"), "an empty variable is ignored: {out}");
 }
 
 /// Formerly, it omitted `HTTP_PROXY` and `ftp_proxy`, and listed an upper-case variable that an empty lower-case one

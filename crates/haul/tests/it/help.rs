@@ -46,6 +46,8 @@ fn the_manual_page_has_every_command_and_option() {
         "MKDIR",
         "MOUNT",
         "SERVE SFTP",
+        "PEERS",
+        "PEERS NAME",
         "CONFIG SHOW",
         "CONFIG ADD",
         "DEMO",

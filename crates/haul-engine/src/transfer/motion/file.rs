@@ -20,7 +20,7 @@ use crate::retry::Retries;
 use crate::schedule::{Assignment, Schedule};
 use crate::tally::Tally;
 
-/// The most bytes in memory of a source that cannot be read by ranges: it is streamed.
+/// Maximum bytes of the first permit for a source that cannot be read by ranges: it is streamed.
 const HELD_MOST: u64 = 8 << 20;
 
 /// The shortest half of a range that is taken over.
@@ -121,7 +121,7 @@ struct Wanted {
     bytes: u64,
     /// The bytes of it that need a permit before it begins.
     held: u64,
-    /// The bytes that the rate limit has not been charged for yet.
+    /// Bytes of `held` that are charged to the rate limit only once it has begun; the others are charged before.
     unpaid: u64,
     /// Set if it counts as a long read.
     counted: Option<Counted>,
@@ -271,7 +271,7 @@ impl FileInMotion {
         }
     }
 
-    /// The last record was written.
+    /// The record in flight was written, or that failed.
     pub fn on_recorded(&mut self, recorded: Result<()>, now: Duration) {
         self.operations -= 1;
         self.flags.is_due = true;
@@ -536,8 +536,9 @@ impl FileInMotion {
     }
 
     /// When everything is assigned, a free lane takes over a range that is stuck on another one, or, if there
-    /// is room, half of the rest of the slowest. A stuck range needs no more room than it has: its permit,
-    /// which may fill a small window, is released when its read is withdrawn.
+    /// is room, half of the longest rest. A stuck range needs no more room than it has: its permit, which may
+    /// fill a small window, is released when its read is withdrawn. Of long reads only halves are taken over: of
+    /// the longest rest, or else of the slowest.
     pub(super) fn steal(&mut self, now: Duration) {
         let Shared { flow, long_reads, .. } = &self.shared;
         let has_lanes = self.mode.reads != Reads::Whole && flow.has_lanes();

@@ -137,7 +137,7 @@ fn is_numbered_date(word: &[u8]) -> bool {
         })
 }
 
-/// `QSYS   77824 02/23/00 15:09:55 *DIR   name/`: owner, size, date, time, kind. Members of libraries have
+/// `QSYS   77824 02/23/00 15:09:55 *DIR   name/`: owner, size, date, time, kind. Members of a file (`*MEM`) have
 /// only owner and kind.
 fn os400<'a>(line: &'a [u8], all: &[(&'a [u8], usize)]) -> Option<Line<'a>> {
     let at = all.iter().position(|(field, _)| {

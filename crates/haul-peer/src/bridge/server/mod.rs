@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! start_workers → accept → signalling (TLS) → rooms
-//!                    │                          │ announces
-//!                    └──→ data → pairing ←──────┘
+//!                    │             │ announces
+//!                    │             ↓
+//!                    └──→ data → pairing
 //!                                   ├→ forward (pipe and splice)
 //!                                   └→ cross (simultaneous open)
 //! ```
@@ -71,7 +72,8 @@ pub struct BridgeServer {
 }
 
 impl BridgeServer {
-    /// Without [`BridgeServerBuilder::listen`] it listens on a free port of the loopback interface.
+    /// Without [`BridgeServerBuilder::listen`] and [`BridgeServerBuilder::listen_anywhere`], the bridge listens on a
+    /// free port of the loopback interface.
     pub fn builder() -> BridgeServerBuilder {
         BridgeServerBuilder {
             listen: Vec::new(),

@@ -11,6 +11,7 @@ use crate::args::ConfigShowArgs;
 use crate::backends::{location_of, netrc_of, secret_of, settings_of};
 use crate::config::{Config, Entry, NamedBy, Section, option_names};
 use crate::exit::{Exit, Stop};
+use crate::network_switch;
 use crate::output::{Printer, json};
 use crate::settings::default_profile;
 
@@ -115,11 +116,25 @@ fn of_transfers(config: &Config, named: Option<&Path>) -> Vec<Row> {
         };
         rows.push(row);
     }
-    for key in ["bridge", "lan", "port-mapping"] {
-        rows.extend(config.entry(&Section::Defaults, key).map(file));
+    rows.extend(config.entry(&Section::Defaults, "bridge").map(file));
+    let switches = [
+        ("lan", network_switch::LAN, network_switch::uses_lan(false, config)),
+        ("port-mapping", network_switch::PORT_MAPPING, network_switch::maps_ports(false, config)),
+    ];
+    for (key, variable, is_on) in switches {
+        if is_set(variable) {
+            let value = if is_on { "yes" } else { "no" };
+            rows.push(Row::new(key, value, Source::Environment(variable.to_owned())));
+        } else {
+            rows.extend(config.entry(&Section::Defaults, key).map(file));
+        }
     }
     rows.extend(of_environment());
     rows
+}
+
+fn is_set(variable: &str) -> bool {
+    env::var_os(variable).is_some_and(|value| !value.is_empty())
 }
 
 /// Variables of the environment that affect transfers. A password in the URL of a proxy is masked.
@@ -127,7 +142,7 @@ fn of_environment() -> Vec<Row> {
     let set = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
     let mut rows = Vec::new();
     for (name, variable) in [("password", "HAUL_PASSWORD"), ("token", "HAUL_TOKEN")] {
-        if set(variable).is_some() {
+        if is_set(variable) {
             rows.push(Row::secret(name, Source::Environment(variable.to_owned())));
         }
     }

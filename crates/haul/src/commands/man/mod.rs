@@ -101,7 +101,7 @@ fn whole_page(command: &Command) -> io::Result<Vec<u8>> {
     man.render_name_section(&mut page)?;
     man.render_synopsis_section(&mut page)?;
     man.render_description_section(&mut page)?;
-    for (heading, subcommand) in leaf_commands(command, "") {
+    for (heading, subcommand) in runnable_commands(command, "") {
         let mut section = Vec::new();
         let man = Man::new(subcommand.clone());
         man.render_synopsis_section(&mut section)?;
@@ -120,16 +120,17 @@ fn whole_page(command: &Command) -> io::Result<Vec<u8>> {
     Ok(corrected(&page))
 }
 
-/// All commands without subcommands, with their full names in upper case (`SERVE SFTP`). `before` precedes each name.
-fn leaf_commands<'a>(command: &'a Command, before: &str) -> Vec<(String, &'a Command)> {
+/// All commands that can run by themselves, with their full names in upper case (`SERVE SFTP`). `before` precedes each
+/// name.
+fn runnable_commands<'a>(command: &'a Command, before: &str) -> Vec<(String, &'a Command)> {
     let mut found = Vec::new();
     for subcommand in command.get_subcommands().filter(|command| command.get_name() != "help") {
         let name = format!("{before}{}", subcommand.get_name().to_uppercase());
-        if subcommand.has_subcommands() {
-            found.extend(leaf_commands(subcommand, &format!("{name} ")));
-        } else {
+        let below = runnable_commands(subcommand, &format!("{name} "));
+        if !subcommand.is_subcommand_required_set() {
             found.push((name, subcommand));
         }
+        found.extend(below);
     }
     found
 }

@@ -96,7 +96,8 @@ struct Shared {
     /// More connections than this are closed as soon as they are accepted.
     most_open: u64,
     requests: Mutex<Vec<Request>>,
-    /// Names of the header fields of all responses.
+    /// Names of the header fields that the script set in all responses: without `Content-Length` and
+    /// `Transfer-Encoding` if the server added them.
     response_fields: Mutex<Vec<String>>,
     accepted: AtomicU64,
     closed: AtomicU64,
@@ -166,7 +167,7 @@ impl Server {
         self.shared.requests.lock().unwrap().clone()
     }
 
-    /// Number of responses with a header field.
+    /// Number of responses in which the script set a header field.
     pub(super) fn responses_with(&self, name: &str) -> u64 {
         self.shared.response_fields.lock().unwrap().iter().filter(|known| *known == name).count()
             as u64
