@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::io::{self, Write};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
@@ -38,8 +39,8 @@ struct Cli {
     targets: Vec<String>,
 
     /// Steps of one seed
-    #[arg(long, default_value_t = 10)]
-    episode: usize,
+    #[arg(long, default_value_t = NonZeroUsize::new(10).unwrap_or(NonZeroUsize::MIN))]
+    episode: NonZeroUsize,
 
     /// The haul to test [default: the one that was built with this program]
     #[arg(long, value_name = "FILE")]
@@ -209,7 +210,7 @@ impl Campaign<'_> {
         let (mut seed, mut done) = (first, 0);
         while done < cli.steps && !kinds.is_empty() {
             let turn = (seed - first) as usize % kinds.len();
-            let steps = cli.episode.min(cli.steps - done);
+            let steps = cli.episode.get().min(cli.steps - done);
             if self.episode(kinds[turn], seed, steps)? {
                 done += steps;
             } else {

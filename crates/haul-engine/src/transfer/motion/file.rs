@@ -420,7 +420,9 @@ impl FileInMotion {
 
     fn withdraw_room(&mut self) {
         self.flags.withdrew |= matches!(self.room, FileRoom::Waits(_));
-        self.room = FileRoom::None;
+        if let FileRoom::Pays(wanted, _) = std::mem::replace(&mut self.room, FileRoom::None) {
+            self.shared.flow.refund(wanted.held.saturating_sub(wanted.unpaid));
+        }
     }
 
     pub(super) fn record(&mut self, ranges: RangeSet) {

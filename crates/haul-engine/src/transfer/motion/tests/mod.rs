@@ -237,6 +237,18 @@ fn the_rate_limit_holds_in_virtual_time() {
     }
 }
 
+/// Formerly, the bytes of the range for which a file waited when it was stopped remained charged: other files waited for
+/// them.
+#[test]
+fn a_file_that_stops_while_it_waits_for_the_rate_limit_gets_a_refund() {
+    let mut case = Case::new(3, 8 << 20, Reads::Ranges);
+    (case.bandwidth_limit, case.late) = (Some(64 << 10), 0);
+    // Halfway between two ranges of 64 KiB, one a second.
+    case.stops_at = Some(Duration::from_millis(3500));
+    let outcome = case.run();
+    assert_eq!((outcome.read, outcome.pause), (3 << 16, Duration::ZERO));
+}
+
 /// Once, each stuck range doubled the time after which the next one counted as stuck.
 #[test]
 fn many_stalled_lanes_in_a_row_do_not_delay_a_file() {

@@ -112,6 +112,8 @@ pub struct Outcome {
     pub read: u64,
     /// Bytes in the journal.
     pub recorded: u64,
+    /// The pause that the rate limit imposes on a further byte at the end.
+    pub pause: Duration,
 }
 
 enum Event {
@@ -221,6 +223,7 @@ impl World {
                 requests: 0,
                 read: 0,
                 recorded: 0,
+                pause: Duration::ZERO,
             },
             case,
         };
@@ -251,6 +254,7 @@ impl World {
         }
         self.outcome.elapsed = self.flow.now() - begun;
         self.outcome.failure = self.file.take_failure();
+        self.outcome.pause = self.flow.pay(1).unwrap_or_default();
         self.check_end();
         self.outcome
     }
