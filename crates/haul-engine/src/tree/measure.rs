@@ -25,6 +25,26 @@ pub struct Totals {
     pub unknown: u64,
 }
 
+impl Totals {
+    /// Counts an entry.
+    pub(super) fn count(&mut self, entry: &Entry, counted: &Counted) {
+        if entry.is_dir() {
+            self.directories += 1;
+        } else if entry.is_file() {
+            self.files += 1;
+            match entry.known_size() {
+                Some(size) if !counted.has_seen(entry) => {
+                    self.bytes = self.bytes.saturating_add(size);
+                }
+                Some(_) => {}
+                None => self.unknown += 1,
+            }
+        } else {
+            self.others += 1;
+        }
+    }
+}
+
 impl AddAssign for Totals {
     fn add_assign(&mut self, other: Self) {
         self.files += other.files;
@@ -66,6 +86,14 @@ impl Counted {
     pub fn leave_out(&mut self, paths: impl IntoIterator<Item = RelPath>) {
         self.paths = paths.into_iter().collect();
     }
+
+    /// Whether another name of this file was counted.
+    fn has_seen(&self, entry: &Entry) -> bool {
+        let Some(id) = entry.id else { return false };
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        // The last name of a file whose other names were removed.
+        if entry.links <= 1 { files.contains(&id) } else { !files.insert(id) }
+    }
 }
 
 /// Measures `top` and everything below it, except what `counted` excludes; links are not followed. Returns
@@ -92,11 +120,6 @@ impl<F: FnMut(Measured<'_>) + Send> Meter<'_, F> {
     fn report(&self, measured: Measured<'_>) {
         self.report.lock().unwrap_or_else(PoisonError::into_inner)(measured);
     }
-
-    fn is_counted(&self, entry: &Entry) -> bool {
-        let files = || self.counted.files.lock().unwrap_or_else(PoisonError::into_inner);
-        entry.id.filter(|_| entry.links > 1).is_some_and(|id| !files().insert(id))
-    }
 }
 
 impl<F: FnMut(Measured<'_>) + Send> Visitor for Meter<'_, F> {
@@ -111,18 +134,7 @@ impl<F: FnMut(Measured<'_>) + Send> Visitor for Meter<'_, F> {
     }
 
     fn done(&self, entry: &Entry, depth: usize, mut below: Totals, _good: bool) -> Totals {
-        if entry.is_dir() {
-            below.directories += 1;
-        } else if entry.is_file() {
-            below.files += 1;
-            match entry.known_size() {
-                Some(size) if !self.is_counted(entry) => below.bytes += size,
-                Some(_) => {}
-                None => below.unknown += 1,
-            }
-        } else {
-            below.others += 1;
-        }
+        below.count(entry, self.counted);
         self.report(Measured::Entry { entry, depth, totals: below });
         below
     }

@@ -6,7 +6,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 use haul_storage::{Entry, Error, Result, Storage};
 
 use super::crawl::{Visitor, crawl};
-use super::measure::Totals;
+use super::measure::{Counted, Totals};
 use crate::Cancel;
 
 /// What happened to an entry.
@@ -36,8 +36,13 @@ pub async fn remove(
     cancel: &Cancel,
     report: impl FnMut(RemoveEvent<'_>) + Send,
 ) -> Removal {
-    let remover =
-        Remover { storage, dry_run, report: Mutex::new(report), removal: Mutex::default() };
+    let remover = Remover {
+        storage,
+        dry_run,
+        report: Mutex::new(report),
+        removal: Mutex::default(),
+        counted: Counted::default(),
+    };
     crawl(storage, top, &remover, cancel).await;
     remover.removal.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
@@ -47,6 +52,7 @@ struct Remover<'a, F> {
     dry_run: bool,
     report: Mutex<F>,
     removal: Mutex<Removal>,
+    counted: Counted,
 }
 
 impl<F: FnMut(RemoveEvent<'_>) + Send> Remover<'_, F> {
@@ -71,17 +77,7 @@ impl<F: FnMut(RemoveEvent<'_>) + Send> Visitor for Remover<'_, F> {
 
     fn done(&self, entry: &Entry, _depth: usize, _below: Totals, good: bool) -> Totals {
         if good {
-            self.count(|removal| {
-                let removed = &mut removal.removed;
-                if entry.is_dir() {
-                    removed.directories += 1;
-                } else if entry.is_file() {
-                    removed.files += 1;
-                    removed.bytes = removed.bytes.saturating_add(entry.known_size().unwrap_or(0));
-                } else {
-                    removed.others += 1;
-                }
-            });
+            self.count(|removal| removal.removed.count(entry, &self.counted));
             self.report(RemoveEvent::Removed(entry));
         }
         Totals::default()

@@ -5,7 +5,7 @@ use haul_engine::tree::{
     Counted, Marker, Measured, RemoveEvent, Totals, measure, remove, remove_emptied,
 };
 use haul_storage::memory::{MemoryStorage, Operation};
-use haul_storage::{ErrorKind, RelPath, Storage, StorageExt as _};
+use haul_storage::{ErrorKind, LinkKind, RelPath, Storage, StorageExt as _};
 
 fn path(text: &str) -> RelPath {
     RelPath::parse(text).unwrap()
@@ -67,6 +67,23 @@ async fn a_file_that_cannot_be_removed_stays_and_the_rest_is_removed() {
     assert!(storage.find(&path("top/b/c")).await.unwrap().is_some());
     assert!(storage.find(&path("top/b/d")).await.unwrap().is_none());
     assert!(storage.find(&path("top/e")).await.unwrap().is_none());
+}
+
+/// Formerly, they counted once for each name, and a file of unknown length was not mentioned.
+#[tokio::test]
+async fn bytes_of_a_removed_file_with_several_names_count_once() {
+    for dry_run in [true, false] {
+        let storage = MemoryStorage::new();
+        storage.add_file("top/a/x", "1234");
+        for name in ["top/a/y", "top/b/z"] {
+            storage.create_dir_all(&path("top/b")).await.unwrap();
+            let link = LinkKind::Hard(path("top/a/x"));
+            storage.create_link(&path(name), &link, false).await.unwrap();
+        }
+        let top = storage.stat(&path("top")).await.unwrap();
+        let removal = remove(&*storage, top, dry_run, &Cancel::default(), |_| ()).await;
+        assert_eq!((removal.removed.files, removal.removed.bytes), (3, 4), "{dry_run}");
+    }
 }
 
 #[tokio::test]
