@@ -1,5 +1,5 @@
-//! The events of a transfer. The terminal display, NDJSON and tests consume these events and nothing
-//! else.
+//! The events of a transfer, and the summary that it returns. The terminal display, NDJSON and tests consume
+//! nothing else.
 
 use std::fmt;
 use std::sync::Arc;
@@ -151,9 +151,9 @@ pub struct FileEvent {
 /// What the transfer is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// The plan still grows; totals are what is known so far.
+    /// Neither the plan nor the count ahead of it is complete; totals are what is known so far.
     Planning,
-    /// The totals are final.
+    /// The totals are complete, from the plan or from the count ahead of it ([`crate::Settings::count_ahead`]).
     Moving,
     /// The transfer is complete, or was stopped.
     Ended,
@@ -168,11 +168,11 @@ pub struct Progress {
     pub elapsed: Duration,
     /// Files done, unchanged ones included.
     pub files: u64,
-    /// Files of the plan so far.
+    /// Files known so far: those of the plan, or those counted ahead of it if they are more.
     pub total_files: u64,
     /// Bytes done, unchanged and resumed ones included.
     pub bytes: u64,
-    /// Bytes of the plan so far.
+    /// Bytes known so far, likewise.
     pub total_bytes: u64,
     /// Bytes moved by this run.
     pub moved_bytes: u64,

@@ -160,7 +160,7 @@ pub async fn trial_path(job: &NumberedJob, existing: &Entry, path: &RelPath) -> 
 /// Removes the file of a trial that a killed run has left in the top directory of the destination.
 pub async fn remove_left_over(job: &NumberedJob) {
     if let Some(in_top) = trial_in_top(job) {
-        // Usually there is none. If it cannot be removed, a trial will report why.
+        // Usually there is none. Errors are ignored: a trial replaces the file, or is skipped if it cannot.
         drop(job.job.destination.remove(&in_top).await);
     }
 }

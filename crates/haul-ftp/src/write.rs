@@ -63,7 +63,8 @@ struct Feed {
 }
 
 impl FtpUpload {
-    /// Creates the part file of `path`, or resumes an existing one if `options.resume` is set.
+    /// Begins an upload of `path`, which resumes an existing part file if `options.resume` is set. Otherwise STOR
+    /// creates or empties the part file later: at the first block, or at the commit of an empty file.
     pub(crate) async fn create(
         inner: &Arc<Inner>,
         path: &RelPath,

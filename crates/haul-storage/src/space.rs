@@ -21,8 +21,8 @@ pub struct Space {
     pub block: u64,
     /// The file system; `None` if unknown.
     pub volume: Option<Volume>,
-    /// Files may take less space than their length, by compression or deduplication, or because the file system is
-    /// unknown.
+    /// Files may take less space than their length, by compression or deduplication. Assumed of a local file system of
+    /// an unknown kind, but not of a server that does not report it (SFTP, WebDAV).
     pub compact: bool,
     /// A copy of a file on the same volume may take no space at all (reflinks).
     pub shares: bool,

@@ -26,7 +26,7 @@ pub struct Features {
     pub owners: bool,
     /// Set-user-ID and set-group-ID.
     pub set_id: bool,
-    /// Modes without permissions for the owner; only root can copy such files.
+    /// Modes without read permission for the owner; only root can copy such files.
     pub locked: bool,
     /// Symbolic links.
     pub symlinks: bool,

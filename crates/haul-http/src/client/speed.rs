@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// Number of lanes that are used as soon as they are open. Further ones wait until the rate of the path is known.
 pub const AT_ONCE: usize = 8;
 
-/// Number of lanes for a slow path: enough that each has its first packets in flight.
+/// Number of lanes for a slow path: enough to fill it, as TCP begins with ten packets in flight on each.
 pub const ENOUGH_FOR_SLOW: usize = 4;
 
 /// How long after the first response the rate is judged.

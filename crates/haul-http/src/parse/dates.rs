@@ -92,7 +92,7 @@ fn clock(text: &str) -> Option<(i64, u32)> {
         nanos += digit.to_digit(10)? * unit;
         unit /= 10;
     }
-    // A leap second becomes second 59, as in POSIX time.
+    // Timestamps have no leap seconds: second 60 becomes 59.
     Some((hour * 3600 + minute * 60 + second.min(59), nanos))
 }
 

@@ -116,8 +116,8 @@ fn remote_paths(command: &CommandLine, directory: &str, name: &str) -> Vec<Compl
 
 /// The names in a directory, those of directories with a slash; `None` if it cannot be listed in time.
 fn listed(command: &CommandLine, directory: &str) -> Option<Vec<String>> {
-    // Without a terminal there is no password prompt, and Ctrl-C does not wait for a server. If that
-    // fails, nothing is listed.
+    // Without a terminal there is no password prompt. Ctrl-C does not reach haul then, so the shell may wait for
+    // it as long as `PATIENCE`. If `setsid` fails, nothing is listed.
     rustix::process::setsid().ok()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
     let listing =
