@@ -35,7 +35,7 @@ fn a_request_has_the_number_and_the_node_of_its_header() {
 }
 
 #[test]
-fn requests_of_all_kinds_are_decoded() {
+fn requests_are_decoded() {
     assert_eq!(decoded(2, &words(&[5])), Operation::Forget(5));
     let mut body = Out::default();
     body.u32(2).u32(0).raw(&words(&[11, 1, 12, 2]));

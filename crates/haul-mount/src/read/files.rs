@@ -251,7 +251,7 @@ impl Files {
         Some((file.path.clone(), file.content().size()))
     }
 
-    /// Path and length of an open file whose end a read reaches; `None` if it does not, or if the handle never follows.
+    /// Path and length of an open file, if a read goes beyond its end; `None` if not, or if the handle never follows.
     pub(crate) fn ended(&self, handle: u64, range: Range) -> Option<(RelPath, u64)> {
         let file = self.handle(handle).filter(|file| file.follows)?;
         match file.content() {

@@ -47,9 +47,10 @@
 //! A client that guesses has one attempt per handshake, and receives `Refused` without a proof.
 //!
 //! # For callers
-//! - The client may send its proof and requests for reading right behind its `Finished`. Before it
-//!   has verified the server's proof, it sends nothing else: no data, no names to create, no
-//!   request that changes anything; and it uses nothing of what it received.
+//! - The client may send its proof and requests that change nothing right behind its `Finished`.
+//!   They contain the path of the source or the destination. Before the client has verified the
+//!   server's proof, it sends nothing else, above all no data and no request that changes anything;
+//!   and it uses nothing of what it received.
 //! - The server handles no request before it has verified the client's proof.
 //! - The server compares the client's key of a further lane with that of the session's first lane.
 

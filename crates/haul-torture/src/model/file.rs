@@ -14,7 +14,7 @@ impl Model<'_> {
         else {
             return if how == Overwrite::Never { Verdict::Leave } else { Verdict::Replace };
         };
-        // The model leaves times open only for directories.
+        // The run has not replaced this file yet, so its time is still the one in `before`.
         let old_time = self.before.0.get(name).map_or(node.time, |before| before.time);
         let (theirs, ours) = (self.keeps.time(old_time), self.keeps.time(node.time));
         match how {

@@ -7,7 +7,7 @@ Debian 12, python3-asyncssh 2.10.1:
     /usr/bin/python3 make.py packets > packets.txt
 
 The output is always the same. A record is a block of lines `name value`, bytes in hexadecimal. The
-methods that asyncssh 2.10.1 does not have are in mlkem.txt, by mlkem.go.
+methods that asyncssh 2.10.1 does not have are in mlkem.txt, by mlkem_test.go.
 """
 
 import random
