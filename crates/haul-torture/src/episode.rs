@@ -41,7 +41,7 @@ pub struct Episode<'a> {
     pub programs: &'a Programs,
     /// Counters of the steps so far.
     pub counts: Counts,
-    /// Duration of the last run that was not killed; a kill comes within 1.25 times this duration.
+    /// Duration of the last run that was neither killed nor a rerun; a kill comes within 1.25 times this duration.
     typical: Duration,
     /// The commands so far, if they are recorded.
     trace: Option<Vec<String>>,

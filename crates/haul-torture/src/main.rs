@@ -193,6 +193,9 @@ impl Campaign<'_> {
         if cli.short {
             for kept in kept().map_err(io::Error::other)? {
                 self.replay(&kept)?;
+                if self.must_stop() {
+                    return Ok(());
+                }
             }
         }
         let first = match (cli.seed, cli.first_seed) {
@@ -203,6 +206,9 @@ impl Campaign<'_> {
         if cli.seed.is_some() {
             for kind in kinds {
                 self.episode(kind, first, cli.steps)?;
+                if self.must_stop() {
+                    break;
+                }
             }
             return Ok(());
         }
@@ -217,7 +223,7 @@ impl Campaign<'_> {
                 kinds.remove(turn);
             }
             seed += 1;
-            if cli.keep && self.failures > 0 {
+            if self.must_stop() {
                 break;
             }
         }
@@ -243,6 +249,11 @@ impl Campaign<'_> {
             return Err(io::Error::other(format!("no target is called '{}'", kept.target)));
         };
         self.episode(*kind, kept.seed, kept.steps).map(drop)
+    }
+
+    /// With `--keep`, whether a failure has occurred.
+    fn must_stop(&self) -> bool {
+        self.cli.keep && self.failures > 0
     }
 
     /// Plays one seed on one target; `false` if the target is not available.

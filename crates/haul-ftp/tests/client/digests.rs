@@ -57,7 +57,7 @@ async fn storage(script: Script) -> (Scripted, TempDir, Arc<FtpStorage>) {
 }
 
 #[tokio::test]
-async fn xsha256_is_used_where_hash_is_not_announced() {
+async fn xsha256_is_used_where_hash_does_not_offer_sha_256() {
     const REPLY: &str = "250 2CF24DBA5FB0A30E26E83B2AC5B9E29E1B161E5C1FA7425E73043362938B9824";
     let script = Script {
         features: &["SIZE", "REST STREAM", "HASH SHA-1*;MD5", "XSHA256"],

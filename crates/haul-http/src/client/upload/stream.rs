@@ -61,7 +61,7 @@ struct Sending {
 }
 
 impl StreamUpload {
-    /// Starts the part file of `path`.
+    /// Prepares the upload of `path`. Nothing is sent before the first write or the commit.
     pub(super) fn create(
         inner: &Arc<Inner>,
         path: &RelPath,
