@@ -16,12 +16,10 @@ use std::sync::Mutex;
 
 use bytes::Bytes;
 use haul_storage::{Error, ErrorKind, Result};
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use super::key::BlockKey;
-use crate::lock::lock;
+use crate::lock::{lock, lock_file};
 
 /// Length of the checksum at the end of each block, in bytes.
 pub(super) const SEAL: usize = 32;
@@ -74,14 +72,14 @@ impl Directory {
         let mut options = File::options();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let mut lock = options.open(&mark).map_err(failed)?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        match lock_file(&lock) {
             Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 return Err(cannot(ErrorKind::Busy)
                     .because("another mount uses this cache")
                     .hinting("give each mount a --cache-dir of its own"));
             }
-            Err(error) => return Err(failed(error.into())),
+            Err(error) => return Err(failed(error)),
         }
         let mut format = String::new();
         lock.read_to_string(&mut format).map_err(failed)?;

@@ -15,22 +15,16 @@ use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
-use std::time::Duration;
 
 use haul_storage::{Error, ErrorKind, Range, RelPath, Result, Timestamp, replace_private};
-use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
+use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 
 use super::record::{HEAD, Record};
-use crate::lock::lock;
+use crate::lock::{lock, lock_file};
 
 const LOCK: &str = "lock";
 const LOCATION: &str = "location";
-
-/// How many times haul retries a lock that another process holds, and the pause before each retry.
-const LOCK_TRIES: u32 = 20;
-const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
 /// Longest content of which the record has a digest.
 const MOST_DIGEST: u64 = 1 << 20;
@@ -100,7 +94,7 @@ impl Spool {
             .mode(0o600)
             .open(path.join(LOCK))
             .map_err(failed)?;
-        locked(&held).map_err(|error| {
+        lock_file(&held).map_err(|error| {
             let error = failed(error);
             if error.kind() != ErrorKind::Busy {
                 return error;
@@ -214,20 +208,6 @@ fn pending_in(directory: &Path) -> io::Result<Vec<PendingFile>> {
         });
     }
     Ok(found)
-}
-
-/// Locks a file. A mount that has just ended may hold the lock for a moment.
-fn locked(file: &File) -> io::Result<()> {
-    let mut left = LOCK_TRIES;
-    loop {
-        match flock(file, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) if left > 0 => {
-                left -= 1;
-                thread::sleep(LOCK_PAUSE);
-            }
-            outcome => return outcome.map_err(io::Error::from),
-        }
-    }
 }
 
 fn is_missing(error: &io::Error) -> bool {
