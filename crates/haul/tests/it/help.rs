@@ -47,7 +47,7 @@ fn the_manual_page_has_every_command_and_option() {
         "MOUNT",
         "SERVE SFTP",
         "PEERS",
-        "PEERS NAME",
+        "PEERS RENAME",
         "CONFIG SHOW",
         "CONFIG ADD",
         "DEMO",

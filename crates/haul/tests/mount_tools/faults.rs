@@ -173,9 +173,11 @@ fn an_upload_goes_on_when_the_network_is_back() {
         let mounted = Mounted::start(&source, "--read-write");
         fs::write(mounted.path("file"), &whole).unwrap();
         thread::sleep(Duration::from_millis(200));
-        interrupt(source.proxy(), OUTAGE);
-        // A file can be read whether or not it has left the spool.
-        assert!(fs::read(mounted.path("file")).unwrap() == whole, "{kind:?}");
+        thread::scope(|scope| {
+            scope.spawn(|| interrupt(source.proxy(), OUTAGE));
+            // A file can be read whether or not it has left the spool.
+            assert!(fs::read(mounted.path("file")).unwrap() == whole, "{kind:?}");
+        });
         mounted.uploaded();
         assert!(fs::read(source.far("file")).unwrap() == whole, "{kind:?}");
         mounted.end();
