@@ -3,7 +3,7 @@
 use bytes::{Buf, BytesMut};
 use haul_storage::Result;
 
-use crate::data::{reason, receive};
+use crate::data::receive;
 use crate::error::protocol;
 use crate::session::Session;
 use crate::wire::Command;
@@ -24,10 +24,8 @@ pub(crate) async fn each(
     let mut data = session.transfer(0, command, "list").await?;
     let mut lines = Lines::default();
     loop {
-        let piece = match receive(&mut data, RECEIVED).await {
-            Ok(piece) => piece,
-            Err(error) => return Err(reason(session, data, error).await),
-        };
+        // The error of the data connection is reported, whatever the server replies: it proves nothing about a name.
+        let piece = receive(&mut data, RECEIVED).await?;
         let over = piece.is_empty();
         lines.add(&piece);
         loop {

@@ -294,7 +294,7 @@ impl Campaign<'_> {
             }
             None => self.counts.push((name, counts, elapsed)),
         }
-        if !(self.cli.keep && self.failures > 0) {
+        if !self.must_stop() {
             drop(target);
             fs::remove_dir_all(&work)?;
         } else {

@@ -26,14 +26,14 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Counts an entry.
-    pub(super) fn count(&mut self, entry: &Entry, counted: &Counted) {
+    /// Counts an entry. `has_seen` is called for a file of known length: whether another name of it was counted.
+    pub(super) fn count(&mut self, entry: &Entry, has_seen: impl FnOnce() -> bool) {
         if entry.is_dir() {
             self.directories += 1;
         } else if entry.is_file() {
             self.files += 1;
             match entry.known_size() {
-                Some(size) if !counted.has_seen(entry) => {
+                Some(size) if !has_seen() => {
                     self.bytes = self.bytes.saturating_add(size);
                 }
                 Some(_) => {}
@@ -89,10 +89,14 @@ impl Counted {
 
     /// Whether another name of this file was counted.
     fn has_seen(&self, entry: &Entry) -> bool {
-        let Some(id) = entry.id else { return false };
-        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
-        // The last name of a file whose other names were removed.
-        if entry.links <= 1 { files.contains(&id) } else { !files.insert(id) }
+        let files = || self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        entry.id.filter(|_| entry.links > 1).is_some_and(|id| !files().insert(id))
+    }
+
+    /// The same where names are removed: the last name of a file has no other ones any more.
+    pub(super) fn has_removed(&self, entry: &Entry) -> bool {
+        let files = || self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        self.has_seen(entry) || entry.id.is_some_and(|id| entry.links <= 1 && files().contains(&id))
     }
 }
 
@@ -134,7 +138,7 @@ impl<F: FnMut(Measured<'_>) + Send> Visitor for Meter<'_, F> {
     }
 
     fn done(&self, entry: &Entry, depth: usize, mut below: Totals, _good: bool) -> Totals {
-        below.count(entry, self.counted);
+        below.count(entry, || self.counted.has_seen(entry));
         self.report(Measured::Entry { entry, depth, totals: below });
         below
     }

@@ -28,10 +28,12 @@ pub struct Removal {
 }
 
 /// Removes `top`, and everything below it if it is a directory; links are removed, never followed. Failures
-/// are reported and do not stop the rest. With `dry_run` nothing is removed.
+/// are reported and do not stop the rest. With `dry_run` nothing is removed. Pass the same `counted` for several trees of
+/// one host, so that the bytes of a file with several names count once.
 pub async fn remove(
     storage: &dyn Storage,
     top: Entry,
+    counted: &Counted,
     dry_run: bool,
     cancel: &Cancel,
     report: impl FnMut(RemoveEvent<'_>) + Send,
@@ -41,7 +43,7 @@ pub async fn remove(
         dry_run,
         report: Mutex::new(report),
         removal: Mutex::default(),
-        counted: Counted::default(),
+        counted,
     };
     crawl(storage, top, &remover, cancel).await;
     remover.removal.into_inner().unwrap_or_else(PoisonError::into_inner)
@@ -52,7 +54,7 @@ struct Remover<'a, F> {
     dry_run: bool,
     report: Mutex<F>,
     removal: Mutex<Removal>,
-    counted: Counted,
+    counted: &'a Counted,
 }
 
 impl<F: FnMut(RemoveEvent<'_>) + Send> Remover<'_, F> {
@@ -77,7 +79,7 @@ impl<F: FnMut(RemoveEvent<'_>) + Send> Visitor for Remover<'_, F> {
 
     fn done(&self, entry: &Entry, _depth: usize, _below: Totals, good: bool) -> Totals {
         if good {
-            self.count(|removal| removal.removed.count(entry, &self.counted));
+            self.count(|removal| removal.removed.count(entry, || self.counted.has_removed(entry)));
             self.report(RemoveEvent::Removed(entry));
         }
         Totals::default()

@@ -55,7 +55,8 @@ async fn a_file_that_cannot_be_removed_stays_and_the_rest_is_removed() {
     let top = storage.stat(&path("top")).await.unwrap();
     let mut failed = Vec::new();
     let cancel = Cancel::default();
-    let removal = remove(&*storage, top, false, &cancel, |event| {
+    let counted = Counted::default();
+    let removal = remove(&*storage, top, &counted, false, &cancel, |event| {
         if let RemoveEvent::Failed(error) = event {
             failed.push(error.location().to_owned());
         }
@@ -69,7 +70,7 @@ async fn a_file_that_cannot_be_removed_stays_and_the_rest_is_removed() {
     assert!(storage.find(&path("top/e")).await.unwrap().is_none());
 }
 
-/// Formerly, they counted once for each name, and a file of unknown length was not mentioned.
+/// Formerly, they counted once for each name.
 #[tokio::test]
 async fn bytes_of_a_removed_file_with_several_names_count_once() {
     for dry_run in [true, false] {
@@ -80,9 +81,13 @@ async fn bytes_of_a_removed_file_with_several_names_count_once() {
             let link = LinkKind::Hard(path("top/a/x"));
             storage.create_link(&path(name), &link, false).await.unwrap();
         }
-        let top = storage.stat(&path("top")).await.unwrap();
-        let removal = remove(&*storage, top, dry_run, &Cancel::default(), |_| ()).await;
-        assert_eq!((removal.removed.files, removal.removed.bytes), (3, 4), "{dry_run}");
+        let (counted, mut removed) = (Counted::default(), Totals::default());
+        for name in ["top/a", "top/b"] {
+            let entry = storage.stat(&path(name)).await.unwrap();
+            let cancel = Cancel::default();
+            removed += remove(&*storage, entry, &counted, dry_run, &cancel, |_| ()).await.removed;
+        }
+        assert_eq!((removed.files, removed.bytes), (3, 4), "{dry_run}");
     }
 }
 

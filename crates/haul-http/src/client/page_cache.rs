@@ -54,3 +54,24 @@ impl PageCache {
         self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Formerly, the older of two pages of a directory was returned, and both took up space.
+    #[test]
+    fn a_page_replaces_the_older_one_of_its_directory() {
+        let cache = PageCache::default();
+        let url = |text: &str| Url::parse(text).unwrap();
+        let page = |body: &'static str| {
+            let (status, headers) = (http::StatusCode::OK, http::HeaderMap::new());
+            Page { head: Head { status, headers, url: url("http://h/d/") }, body: body.into() }
+        };
+        for body in ["old", "new"] {
+            cache.insert(url("http://h/d/"), page(body));
+        }
+        assert_eq!(cache.take(&url("http://h/d/")).unwrap().body, "new");
+        assert!(cache.take(&url("http://h/d/")).is_none());
+    }
+}

@@ -35,15 +35,10 @@ impl TrailingCheck {
         lane: &Pipe,
         is_last: bool,
     ) -> Result<()> {
-        let begun = {
-            let mut pending = self.lock();
-            let begun = pending.is_some();
-            if !is_last && !begun {
-                return Ok(());
-            }
-            pending.get_or_insert_default();
-            begun
-        };
+        let begun = self.lock().is_some();
+        if !is_last && !begun {
+            return Ok(());
+        }
         let on = if begun { Some(lane) } else { None };
         let sent = exchange.behind(&head_request(url), on).await?;
         self.lock().get_or_insert_default().extend(sent);

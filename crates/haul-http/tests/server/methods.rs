@@ -279,6 +279,9 @@ fn a_locked_file_changes_only_with_the_token() {
     let described = propfind(&site, "/file", "0", "").1;
     assert!(described.contains("me &amp; you") && described.contains("Second-100"), "{described}");
     assert_eq!(site.put("/file", &[&format!("If: ({token})")], b"new").status, 204);
+    // Formerly, only the first header field was read.
+    let fields = ["If: (<urn:other>)", &format!("If: ({token})")];
+    assert_ne!(site.send("PROPPATCH /file", &fields, set.as_bytes()).status, 423);
     assert_eq!(site.send("UNLOCK /file", &[&format!("Lock-Token: {token}")], b"").status, 204);
     assert_eq!(site.put("/file", &[], b"newer").status, 204);
     assert_eq!(site.put("/file", &[&format!("If: ({token})")], b"late").status, 412);

@@ -258,6 +258,7 @@ impl Storage for SplitStorage {
     }
 
     async fn copy(&self, from: &RelPath, to: &RelPath) -> Result<()> {
+        self.shared.recover_if_split(to).await?;
         match self.shared.inner.copy(from, to).await {
             Err(error) if error.kind() == ErrorKind::IsADirectory => {
                 self.shared.copy_parts(from, to).await

@@ -173,5 +173,4 @@ pub(super) fn release(point: &Path, is_root: bool) -> Result<()> {
     }
     // If the first attempt failed for another reason than that the mount is in use, this one fails the same way.
     helper::unmount(point, true)
-        .map_err(|error| error.hinting(format!("run: fusermount3 -u -z {}", point.display())))
 }

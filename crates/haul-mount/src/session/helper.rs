@@ -98,16 +98,17 @@ fn missing(operation: &'static str, point: &Path, error: io::Error) -> Error {
         return error;
     }
     error
-        .because("fusermount3 is not installed; users other than root need it to mount")
+        .because("fusermount3 is not installed; users other than root need it to mount and unmount")
         .hinting("install it: the package is fuse3 in most distributions")
 }
 
 fn unmount_failed(point: &Path, message: &str) -> Error {
-    let kind = match message.contains("busy") {
+    let kind = match message.ends_with("resource busy") {
         true => ErrorKind::Busy,
         false => ErrorKind::PermissionDenied,
     };
-    Error::new(kind, "unmount").at(point.display()).because(cause(message))
+    let error = Error::new(kind, "unmount").at(point.display()).because(cause(message));
+    error.hinting(format!("run: fusermount3 -u -z {}", point.display()))
 }
 
 fn refused(point: &Path, message: &str) -> Error {

@@ -105,7 +105,7 @@ pub(crate) struct ShareArgs {
         long,
         value_name = "PATH|all",
         conflicts_with_all = [
-            "paths", "writable", "name", "listen", "address", "bridge", "bridge_token", "bridge_only", "no_lan",
+            "paths", "writable", "owners", "name", "listen", "address", "bridge", "bridge_token", "bridge_only", "no_lan",
             "no_port_mapping", "expires", "one_use", "keep", "ephemeral", "qr", "code", "web",
         ]
     )]

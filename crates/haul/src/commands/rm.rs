@@ -1,8 +1,9 @@
 //! `haul rm`: removes files and trees.
 
+use std::collections::HashMap;
 use std::ffi::OsStr;
 
-use haul_engine::tree::{RemoveEvent, Totals, remove};
+use haul_engine::tree::{Counted, RemoveEvent, Totals, remove};
 use haul_storage::{Error, ErrorKind, Location};
 
 use crate::args::RmArgs;
@@ -28,6 +29,7 @@ pub(crate) async fn run(args: &RmArgs, config: &Config, printer: &Printer) -> Re
         printer,
         signals: &signals,
         removed: Totals::default(),
+        counted: HashMap::new(),
         failed: 0,
     };
     for (location, argument) in located.into_iter().zip(&args.locations) {
@@ -69,6 +71,8 @@ struct Run<'a> {
     printer: &'a Printer,
     signals: &'a Signals,
     removed: Totals,
+    /// Files with several names that were counted, for each host; `None` is this machine.
+    counted: HashMap<Option<String>, Counted>,
     failed: u64,
 }
 
@@ -120,7 +124,13 @@ impl Run<'_> {
             }
             RemoveEvent::Removed(_) => {}
         };
-        let removal = remove(&**storage, entry, dry_run, self.signals.cancel(), report).await;
+        let host = match storage.location() {
+            Location::Local(_) => None,
+            location => Some(location.to_string()),
+        };
+        let counted = self.counted.entry(host).or_default();
+        let cancel = self.signals.cancel();
+        let removal = remove(&**storage, entry, counted, dry_run, cancel, report).await;
         self.removed += removal.removed;
         self.failed += removal.failed;
     }

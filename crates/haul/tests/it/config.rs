@@ -158,7 +158,7 @@ fn show_prints_the_source_of_each_option() {
     let variables = [
         ("HAUL_PASSWORD", "geheim"),
         ("http_proxy", "http://me:geheim@proxy:3128"),
-        // Formerly, it was not printed; anything but `yes` turns it off.
+        // Formerly, it was not printed. A misspelt value turns it off.
         ("HAUL_LAN", "of"),
         ("HAUL_PORT_MAPPING", ""),
     ];

@@ -489,7 +489,10 @@ impl FileInMotion {
     /// Begins the next range.
     fn begin(&mut self, wanted: Wanted, mut permit: Permit, now: Duration) {
         self.flags.is_due = true;
-        let Some(assigned) = self.schedule.next(wanted.bytes) else { return };
+        let Some(assigned) = self.schedule.next(wanted.bytes) else {
+            self.shared.flow.refund(wanted.held.saturating_sub(wanted.unpaid));
+            return;
+        };
         // The range may be shorter than expected; then the permit shrinks with it.
         let unused = permit.left().saturating_sub(assigned.range.len());
         self.shared.flow.refund(unused.min(wanted.held.saturating_sub(wanted.unpaid)));

@@ -108,7 +108,10 @@ fn arrange(
     mut identities: Identities,
 ) -> Identities {
     let socket = config.agent.clone().unwrap_or_default();
-    let are_several = held.len() > 1;
+    // A key may be there with its certificate.
+    let of_one_key =
+        |pair: &[AgentIdentity]| pair[0].public_key().key_data() == pair[1].public_key().key_data();
+    let are_several = !held.windows(2).all(of_one_key);
     let mut unused: Vec<Option<AgentIdentity>> = held.into_iter().map(Some).collect();
     let mut from_files = Vec::new();
     for (path, found) in files {
@@ -202,7 +205,7 @@ impl Identities {
         let first = self.candidates.first()?;
         let alone = self.candidates.len() == 1;
         let silent = match &first.source {
-            Source::Agent { .. } => true,
+            Source::Agent { unnamed, .. } => !unnamed,
             Source::File(from_file) => !from_file.file.encrypted,
         };
         Some(first).filter(|_| (named || alone) && silent)

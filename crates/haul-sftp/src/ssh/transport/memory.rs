@@ -175,23 +175,23 @@ impl Stored {
     }
 
     fn salt_or_new(&self) -> io::Result<Vec<u8>> {
+        if let Ok(stored) = fs::read(self.salt())
+            && stored.len() == SALT
+        {
+            return Ok(stored);
+        }
+        // Complete before it gets its name. If two runs create one at once, both use the last.
         let mut salt = [0; SALT];
         fs::File::open("/dev/urandom")?.read_exact(&mut salt)?;
-        match OpenOptions::new().write(true).create_new(true).mode(0o600).open(self.salt()) {
-            Ok(mut file) => file.write_all(&salt).map(|()| salt.to_vec()),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                let stored = fs::read(self.salt())?;
-                if stored.len() != SALT {
-                    // A run was killed while it wrote it. The next one makes a new one.
-                    fs::remove_file(self.salt())?;
-                }
-                Ok(stored)
-            }
-            Err(error) => Err(error),
-        }
+        let new = self.directory.join(format!("salt.{}", std::process::id()));
+        let mut file =
+            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        file.write_all(&salt)?;
+        fs::rename(new, self.salt())?;
+        fs::read(self.salt())
     }
 
-    /// The path of the file; `None` if the salt is incomplete, because another run is writing it.
+    /// The path of the file; `None` if the salt is incomplete: an earlier version was killed while it wrote it.
     fn path(&self, salt: &[u8]) -> Option<PathBuf> {
         let mut mac = Hmac::<Sha256>::new_from_slice(salt).ok().filter(|_| salt.len() == SALT)?;
         mac.update(format!("{} {}", self.host, self.port).as_bytes());
@@ -271,6 +271,18 @@ mod tests {
         assert_eq!(kex(&memory).await, Some("curve25519-sha256"));
         memory.mispredicted();
         assert_eq!((kex(&memory).await, memory.mispredictions()), (None, 1));
+    }
+
+    /// Formerly, a salt that a killed run had begun to write turned the file off for good.
+    #[test]
+    fn an_incomplete_salt_is_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("salt"), b"short").unwrap();
+        let stored =
+            Stored { directory: directory.path().to_owned(), host: "h".to_owned(), port: 22 };
+        let salt = stored.salt_or_new().unwrap();
+        assert_eq!((salt.len(), stored.salt_or_new().unwrap()), (SALT, salt));
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
     }
 
     #[tokio::test]
