@@ -44,14 +44,18 @@ impl Filler {
     /// `Changed` if the file has been replaced on the server, and those of reading.
     pub(super) async fn fill(&self, file: &Pending, range: Range) -> Result<()> {
         while let Some(gap) = file.missing(range).into_iter().next() {
+            let base = file.state().base.clone();
             let handle = self.opened(file).await?;
             let (step, _) = gap.split_at(STEP);
             let block = match self.files.read(handle, step).await {
                 Ok(block) => block,
                 Err(error) => {
                     if error.kind() == ErrorKind::Changed {
-                        // Perhaps only its metadata, through this mount: the next attempt opens it again.
                         self.release(file).await;
+                        // Only its metadata has changed, through this mount: it is opened again.
+                        if file.state().base != base {
+                            continue;
+                        }
                     }
                     return Err(error);
                 }
@@ -72,7 +76,7 @@ impl Filler {
         Ok(())
     }
 
-    /// Closes the handle by which the rest was read.
+    /// Closes the handle by which the rest was read. Waits while the uploader sets metadata.
     pub(super) async fn release(&self, file: &Pending) {
         if let Some(handle) = file.remote.lock().await.take() {
             self.files.release(handle);

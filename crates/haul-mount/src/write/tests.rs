@@ -8,7 +8,7 @@ use std::time::Duration;
 use haul_engine::Settings;
 use haul_engine::budget::LinkBudgets;
 use haul_storage::memory::{MemoryStorage, Operation, SimulatedLink};
-use haul_storage::{ErrorKind, Range, RelPath, Storage};
+use haul_storage::{ErrorKind, Range, RelPath, Storage, Timestamp};
 use rustix::io::Errno;
 use tempfile::TempDir;
 use tokio::runtime::Handle;
@@ -220,6 +220,31 @@ async fn a_file_that_is_opened_again_while_its_rest_is_fetched_is_uploaded_once_
     world.close(second).await;
     world.uploaded().await;
     assert_eq!(&storage.content("file")[..5], b"halfe");
+}
+
+/// Formerly, a read failed with ESTALE if it began just after the uploader had set the mode or time of the file.
+#[tokio::test(start_paused = true)]
+async fn the_rest_of_a_file_can_be_read_while_its_time_is_uploaded() {
+    const READ: u32 = 0;
+    for quarters in 0..24 {
+        let storage = behind_link();
+        storage.add_file("file", vec![7; MIB]);
+        let world = World::new(&storage);
+        let handle = world.open("file").await;
+        let node = world.names.tree().find(ROOT, b"file").unwrap();
+        let modified = Some(NewTime::At(Timestamp { seconds: 1, nanos: 0 }));
+        let time = NewAttributes { modified, handle: Some(handle), ..NewAttributes::default() };
+        done(&world.change(node, Change::Setattr(time)).await);
+        let reader = world.changes.open(node, READ).await.unwrap().file().unwrap();
+        let read = async {
+            sleep(RTT * quarters / 4).await;
+            assert_eq!(world.read(reader, 0, 10).await, [7; 10], "{quarters}");
+            world.changes.release(reader);
+        };
+        tokio::join!(read, world.close(handle));
+        world.uploaded().await;
+        assert_eq!(storage.content("file"), vec![7; MIB]);
+    }
 }
 
 #[tokio::test]

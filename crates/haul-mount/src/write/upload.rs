@@ -313,6 +313,8 @@ impl Uploader {
             metadata.modified = None;
         }
         if !is_metadata_uploaded {
+            // A task that fetches parts meanwhile would find neither the version before nor the one after.
+            let _remote = file.remote.lock().await;
             self.names.storage.set_metadata(&path, &metadata).await?;
             self.publish(file, &path);
             file.state().generations.metadata_uploaded = changes;
