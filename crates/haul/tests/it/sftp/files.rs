@@ -43,8 +43,8 @@ fn a_file_that_may_not_be_read_or_replaced_does_not_affect_the_others() {
         eprintln!("skipped: acting as another user on the server needs root");
         return;
     }
-    let nobody = "setpriv --reuid=65534 --regid=65534 --clear-groups";
-    let sftp = SftpSession::on(with_server(&format!("{nobody} {SERVER}")));
+    let unprivileged = "setpriv --reuid=65534 --regid=65534 --clear-groups";
+    let sftp = SftpSession::on(with_server(&format!("{unprivileged} {SERVER}")));
     let allow = |path: &str, mode: u32| {
         let mode = fs::Permissions::from_mode(mode);
         fs::set_permissions(sftp.session.path(path), mode).unwrap();
