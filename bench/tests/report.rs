@@ -328,7 +328,7 @@ fn speed_is_compared_to_haul_or_to_the_fastest_where_haul_did_not_run() {
 }
 
 #[test]
-fn a_failed_run_is_not_counted_and_its_cause_is_shown() {
+fn a_failed_run_has_no_figures_and_its_cause_is_shown() {
     let results = only(sftp());
     let lftp = row(&results, "lftp");
     assert_eq!((lftp.counted, lftp.correct_runs()), (5, 4));

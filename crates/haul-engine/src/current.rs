@@ -27,7 +27,7 @@ struct State {
 #[derive(Debug)]
 struct InFlight {
     file: CurrentFile,
-    /// Counter of the file's transferred bytes, once there is one.
+    /// Counter of the file's bytes that are done, once there is one.
     bytes: Option<Arc<AtomicU64>>,
     /// Values of `bytes`, each with its time since the start of the transfer.
     samples: VecDeque<(Duration, u64)>,
@@ -92,7 +92,7 @@ impl InFlight {
 }
 
 impl Shown<'_> {
-    /// Sets the counter of the file's transferred bytes.
+    /// Sets the counter of the file's bytes that are done.
     pub fn counts(&self, bytes: &Arc<AtomicU64>) {
         let Some(number) = self.number else { return };
         if let Some(file) = self.current.lock().files.get_mut(&number) {

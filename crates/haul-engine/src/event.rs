@@ -13,7 +13,7 @@ use crate::digest::Digest;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// The plan is complete; totals no longer grow.
+    /// The plan is complete; no more files are added.
     Planned {
         /// Files of the plan, unchanged ones included.
         files: u64,
@@ -22,8 +22,8 @@ pub enum Event {
     },
     /// The progress so far; sent at the set interval and once at the end.
     Progress(Progress),
-    /// The files in flight, in the order in which they began; sent just before [`Event::Progress`], and only with
-    /// [`crate::Settings::shows_current`].
+    /// The files in flight, in the order in which they began; sent just before each [`Event::Progress`] but the last,
+    /// and only with [`crate::Settings::shows_current`].
     Current(Vec<CurrentFile>),
     /// One file (or link, directory) is done.
     File(FileEvent),
@@ -43,7 +43,7 @@ pub enum Event {
         /// The message for the user.
         message: String,
     },
-    /// One file, link or directory could not be copied; the others go on.
+    /// Something could not be listed, copied or removed, and the rest goes on; or the transfer stops for lack of space.
     Failed(Error),
 }
 
@@ -71,7 +71,7 @@ pub enum Action {
     Unchanged,
     /// A symbolic or hard link was made.
     Linked,
-    /// It was removed from the destination because the source does not have it.
+    /// It was removed from the destination: the source does not have it, or has another kind of entry there.
     Removed,
 }
 
@@ -220,7 +220,7 @@ pub struct Summary {
     pub directories: u64,
     /// Entries removed from the destination.
     pub removed: u64,
-    /// Entries that could not be copied; each had an [`Event::Failed`].
+    /// Failures, lack of space among them; each had an [`Event::Failed`].
     pub failed: u64,
     /// Special files and others that were skipped with a warning.
     pub skipped: u64,

@@ -140,7 +140,7 @@ impl Flow {
         self.share.bytes_a_lane(rtts)
     }
 
-    /// The RTT of the path; zero between disks.
+    /// The RTT of the path; zero until it is known, and between disks.
     pub fn rtt(&self) -> Duration {
         self.share.link().rtt.unwrap_or_default()
     }

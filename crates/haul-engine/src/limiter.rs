@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn time_without_traffic_is_not_saved_up() {
+    fn only_a_quarter_of_a_second_without_traffic_is_saved_up() {
         let mut limiter = Limiter::new(1 << 20);
         let later = Duration::from_secs(3600);
         let wait = limiter.take(later, 1 << 20);

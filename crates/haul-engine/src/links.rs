@@ -1,6 +1,6 @@
 //! The hosts that a transfer reads from and writes to.
 //!
-//! One host may have thousands of sources, and one file may be on several hosts (mirrors). Each host is one
+//! One host may have thousands of sources, and one file may be on several hosts (mirrors). On each side, a host is one
 //! link: its lanes are requested once, and its RTT counts once.
 
 use std::cmp::Ordering;
@@ -53,11 +53,13 @@ impl Default for LinkCapabilities {
     }
 }
 
-/// Identifies a host. Storages that share one lane pool are on the same host.
+/// Identifies a host. Storages on a server that share one lane pool are on the same host.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Host {
     /// Protocol, user, name and port.
     Server(&'static str, Option<String>, String, Option<u16>),
+    /// A peer, by the digest of its ticket.
+    Peer([u8; 32]),
     /// A storage without a host name counts as a host of its own.
     Storage(StorageAddress),
 }
@@ -167,8 +169,12 @@ fn mirrors_of(source: &Arc<dyn Storage>) -> impl Iterator<Item = &Arc<dyn Storag
 impl Host {
     /// The host of a storage. HTTP and WebDAV use the same lanes.
     fn of(storage: &Arc<dyn Storage>) -> Self {
-        let Location::Remote { scheme, user, host, port, .. } = storage.location() else {
-            return Self::Storage(StorageAddress(Arc::downgrade(storage)));
+        let (scheme, user, host, port) = match storage.location() {
+            Location::Remote { scheme, user, host, port, .. } => (scheme, user, host, port),
+            Location::Peer { ticket, .. } => {
+                return Self::Peer(blake3::hash(ticket.expose().as_bytes()).into());
+            }
+            _ => return Self::Storage(StorageAddress(Arc::downgrade(storage))),
         };
         let web = |name, default_port| {
             let port = port.unwrap_or(default_port);
@@ -216,4 +222,24 @@ impl Hash for StorageAddress {
 
 fn address(storage: &Arc<dyn Storage>) -> usize {
     Arc::as_ptr(storage).cast::<()>() as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use haul_storage::memory::MemoryStorage;
+
+    use super::*;
+
+    /// Formerly, each directory of a peer was a host, and the lanes of the last one replaced those of the others.
+    #[test]
+    fn directories_of_one_peer_are_on_one_host() {
+        let at = |text: &str| -> Arc<dyn Storage> {
+            MemoryStorage::builder().with_location(Location::parse(text).unwrap()).build()
+        };
+        let ticket = format!("haul1{}", "a".repeat(60));
+        let (one, other) = (at(&format!("{ticket}/a")), at(&format!("{ticket}/b")));
+        assert!(matches!(one.location(), Location::Peer { .. }));
+        assert!(Host::of(&one) == Host::of(&other));
+        assert!(Host::of(&one) != Host::of(&at(&format!("{ticket}b/a"))));
+    }
 }

@@ -3,8 +3,8 @@
 use haul_storage::{Entry, Timestamp};
 
 /// Bounds for the files of a transfer, inclusive. A file outside them is not copied, and an existing file of its name
-/// in the destination is preserved, even with `delete`. Directories and links are always selected, and so are files of
-/// unknown size or time.
+/// in the destination is preserved, even with `delete`. Directories and links are always selected. An unknown size or
+/// time counts as within its bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Selection {
     /// Size of the smallest file, in bytes.

@@ -194,7 +194,7 @@ pub struct Settings {
     pub chunk: Auto<u64>,
     /// Files in flight at once.
     pub files: Auto<usize>,
-    /// Bytes of one read or write on a disk.
+    /// Bytes of one read on a disk, and of one write there unless it is the default.
     pub block_size: u64,
     /// Ranges that may be queued between reading and writing in a copy between disks.
     pub queue_size: usize,

@@ -27,7 +27,7 @@ const BEYOND: i64 = 86_400;
 /// Time resolution and range of all destinations of a transfer, as far as known.
 #[derive(Debug, Default)]
 pub struct LearntTimes {
-    /// By job and, on disks, by file system.
+    /// By job and, where file IDs are reported, by file system.
     by_file_system: Mutex<HashMap<(usize, Option<u64>), Learnt>>,
     /// Held while a destination is probed; tasks that wait for it use the result.
     pub trying: tokio::sync::Mutex<()>,
@@ -99,7 +99,8 @@ impl Doubt {
 }
 
 impl LearntTimes {
-    /// What is known about the times at the job's destination; on disks, of the file system of `existing`.
+    /// What is known about the times at the job's destination; where file IDs are reported, of the file system of
+    /// `existing`.
     pub fn learnt(&self, job: &NumberedJob, existing: &Entry) -> Learnt {
         let claimed = job.job.destination.capabilities().stored_times;
         let known = self.by_file_system.lock().unwrap_or_else(PoisonError::into_inner);

@@ -197,7 +197,7 @@ impl Tally {
         self.events.send(Event::Retry { error: error.into(), attempt, pause });
     }
 
-    /// Something could not be copied.
+    /// Something could not be copied or removed, or the whole transfer stops.
     pub fn fail(&self, error: Error) {
         self.lock().summary.failed += 1;
         self.events.send(Event::Failed(error));

@@ -22,7 +22,7 @@ use crate::{ConnectionState, Injected};
 /// The pause after a failed accept, most likely for lack of file descriptors.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
-/// The longest sleep at once.
+/// The longest timeout of a poll.
 const LONGEST: Duration = Duration::from_secs(3600);
 
 /// Everything that the thread owns.
@@ -34,7 +34,7 @@ pub(crate) struct Engine {
     shared: Arc<Shared>,
     connections: Vec<Connection>,
     buffer: Vec<u8>,
-    /// No connection is accepted before this time.
+    /// The listener is not polled before this time.
     accept_at: Option<Instant>,
     turns: usize,
 }

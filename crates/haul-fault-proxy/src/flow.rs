@@ -42,7 +42,7 @@ pub(crate) enum Intake {
     Reading,
     /// Bytes are read and dropped.
     Dropping,
-    /// The sending side has ended its stream, or is gone.
+    /// Nothing more is read: the sending side has ended its stream, or either side is gone.
     Ended,
 }
 

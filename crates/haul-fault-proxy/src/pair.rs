@@ -1,6 +1,6 @@
 //! Both sockets of an open connection and the bytes between them.
 //!
-//! `pump` reads as much as there is room for, writes the bytes that are due, and returns the events it waits for.
+//! `pump` reads a few times while there is room, writes the bytes that are due, and returns the events it waits for.
 //! The FIN or RST of a side travels through the same line as its bytes.
 
 use std::io::{ErrorKind, Read, Write};

@@ -1,7 +1,8 @@
 //! Reproducible randomness.
 //!
 //! A seed and the identifiers of a decision are mixed into a number (`mix`). The number makes the decision (`fraction`)
-//! or seeds a sequence (`Gaps`). Nothing depends on time or on the sizes in which bytes arrive.
+//! or seeds a sequence (`Gaps`). Nothing depends on time. Only jitter, drawn per read, depends on the sizes in which
+//! bytes arrive.
 
 /// The step of the Weyl sequence of SplitMix64.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -98,8 +98,8 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Waits until `look` returns something, or `timeout` has passed. `look` is called at every change, with no lock
-    /// held.
+    /// Waits until `look` returns something, or `timeout` has passed. `look` is called whenever something has changed,
+    /// with no lock held.
     pub(crate) fn wait_for<R>(
         &self,
         timeout: Duration,

@@ -30,7 +30,7 @@ fn sockets(address: SocketAddr) -> usize {
 
 #[test]
 fn a_dropped_proxy_leaves_no_thread_and_no_socket() {
-    // A server that never accepts needs no threads. The system completes its clients' handshakes.
+    // A server that accepts nothing meanwhile needs no threads. The system completes its clients' handshakes.
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let (threads, files) = (count("/proc/self/task"), count("/proc/self/fd"));
     for round in 0..20 {
@@ -75,7 +75,7 @@ fn a_dropped_proxy_leaves_no_thread_and_no_socket() {
                 "{end:?}"
             );
         }
-        // The proxy's connections to the server, never accepted, are closed as well.
+        // Take the proxy's connections, which are closed by now, from the server's queue.
         server.set_nonblocking(true).unwrap();
         while server.accept().is_ok() {}
         assert_eq!(count("/proc/self/fd"), files);

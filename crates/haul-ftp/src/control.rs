@@ -25,10 +25,10 @@ use crate::wire::{Command, Reply, ReplyParser};
 /// The longest line of a reply, in bytes: a path has at most 4 096 bytes on Linux, and a server may double each.
 const LONGEST_LINE: usize = 16 << 10;
 
-/// Most preliminary (1xx) replies before the final one.
+/// Most replies to one command: preliminary (1xx) ones and the final one.
 const MAX_PRELIMINARY: usize = 100;
 
-/// The longest pause between the replies to commands that were sent together.
+/// The longest pause between the first and the second reply to commands that were sent together.
 const LONGEST_GAP: Duration = Duration::from_secs(5);
 /// That pause is also at most the silence timeout divided by this.
 const GAP_OF_SILENCE: u32 = 4;
@@ -50,7 +50,7 @@ pub(crate) struct Control {
     sequence: Vec<u8>,
     /// The argument of the last successful CWD.
     directory: Vec<u8>,
-    /// Number of final replies to the commands that were sent last.
+    /// Number of final replies since commands were sent last.
     replied: usize,
     /// The server is known to accept several commands at once.
     pipelines: bool,

@@ -1,7 +1,7 @@
 //! An FTP server: its lanes, and the mapping of paths in locations to paths on the server.
 //!
-//! A path of a location is relative to the root that the server shows. A path below `/~/` is relative to the
-//! login directory.
+//! A path of a location is relative to the root that the server shows. An empty path and one below `/~/` are relative
+//! to the login directory.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};

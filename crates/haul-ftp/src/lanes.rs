@@ -212,7 +212,7 @@ impl Uses {
 
     /// Like [`Self::may_have`], if there are at most `most` lanes (`None`: more can be opened).
     fn may_take(&self, purpose: Purpose, target: usize, most: Option<usize>) -> bool {
-        // Two uploads on the last two lanes would both wait for a lane that reads what they write.
+        // Uploads on all lanes would wait for a lane that reads what they write.
         let written = self.taken[Purpose::Write as usize];
         let takes_last = most.is_some_and(|most| written > 0 && written + 1 >= most);
         let has_to_leave_it = purpose == Purpose::Write && self.reads > 0 && takes_last;

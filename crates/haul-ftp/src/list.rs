@@ -53,6 +53,8 @@ struct Outbox {
     sender: mpsc::Sender<Batch>,
     /// Batches beyond the queue, of a listing that is read to its end because another task needs its lane.
     buffered: Vec<Batch>,
+    /// Entries and errors in them.
+    count: usize,
 }
 
 impl Outbox {
@@ -61,24 +63,32 @@ impl Outbox {
     /// then.
     async fn hand_on(&mut self, lane: &mut Lane, batch: Batch) -> bool {
         if !self.buffered.is_empty() {
-            self.buffered.push(batch);
+            self.buffer(batch);
             return !self.sender.is_closed();
         }
         if let Err(mpsc::error::TrySendError::Full(batch)) = self.sender.try_send(batch) {
             lane.stall(true);
-            let is_wanted = tokio::select! {
+            let (is_wanted, unsent) = tokio::select! {
                 permit = self.sender.reserve() => {
-                    permit.map(|permit| permit.send(batch)).is_ok()
+                    (permit.map(|permit| permit.send(batch)).is_ok(), None)
                 }
-                () = lane.recalled() => {
-                    self.buffered.push(batch);
-                    true
-                }
+                () = lane.recalled() => (true, Some(batch)),
             };
             lane.stall(false);
+            unsent.into_iter().for_each(|batch| self.buffer(batch));
             return is_wanted;
         }
         !self.sender.is_closed()
+    }
+
+    fn buffer(&mut self, batch: Batch) {
+        self.count += batch.as_ref().map_or(1, Vec::len);
+        self.buffered.push(batch);
+    }
+
+    /// Whether no more can be buffered.
+    const fn is_full(&self) -> bool {
+        self.count > MOST_BUFFERED
     }
 
     /// Hands on the buffered batches and the final error, if any, without a lane.
@@ -120,7 +130,7 @@ pub(crate) async fn list(inner: &Arc<Inner>, path: &RelPath) -> Result<EntryStre
     let (sender, receiver) = mpsc::channel(WAITING);
     let listing = Listing { inner: Arc::clone(inner), directory: path.clone() };
     inner.host.lanes.spawn(async move {
-        let mut outbox = Outbox { sender, buffered: Vec::new() };
+        let mut outbox = Outbox { sender, buffered: Vec::new(), count: 0 };
         let outcome = match data {
             Some(data) => listing.run(lane, form, data, &mut outbox).await,
             None => {
@@ -209,7 +219,7 @@ async fn why(
     }
 }
 
-/// Whether a refusal means that the directory at `path`, which is known to exist, is empty.
+/// Whether a refusal means that the directory at `path` is empty.
 fn is_empty(error: &Error, path: &[u8]) -> bool {
     const WORDS: [&str; 6] = [
         "no files",
@@ -391,9 +401,13 @@ impl Listing {
                 lane.finish("list").await?;
                 return Ok(Some(buffered));
             }
+            if outbox.is_full() {
+                drop(lane.stop(data).await);
+                return Err(too_long("another task needs its connection"));
+            }
             if buffered.found.len() > MOST_BUFFERED || bytes > MOST_BYTES_BUFFERED {
                 drop(lane.stop(data).await);
-                return Err(too_long());
+                return Err(too_long("the server has no MLSD"));
             }
         }
     }
@@ -484,9 +498,9 @@ fn unless_known(server: &crate::server::Server, reply: &Reply, lesson: Lesson) {
 }
 
 /// The error of a listing that does not fit into memory.
-fn too_long() -> Error {
+fn too_long(reason: &str) -> Error {
     Error::new(ErrorKind::Unsupported, "list").because(format!(
-        "its listing has more than {MOST_BUFFERED} entries or {} MiB, and the server has no MLSD",
+        "its listing has more than {MOST_BUFFERED} entries or {} MiB, and {reason}",
         MOST_BYTES_BUFFERED >> 20
     ))
 }

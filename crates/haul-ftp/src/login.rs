@@ -163,7 +163,7 @@ impl Login {
             return Err(refused("connect", &greeting));
         }
         if greeting.text().contains("Microsoft FTP Service") {
-            // lftp lists it as a server that loses pipelined commands (`ftp:sync-mode`).
+            // lftp lists it as a server that loses pipelined commands (`ftp:auto-sync-mode`).
             self.learnt.learn(Lesson::OneAtATime);
         }
         if pipelines(&greeting.text()) {

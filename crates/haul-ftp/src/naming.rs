@@ -33,7 +33,8 @@ impl Inner {
         let Refused { error, name } = match self.try_rename(from, &on_server, &aside).await {
             Ok(false) => return Ok(()),
             // An earlier run may have been killed before it removed the old file.
-            Ok(true) => return self.remove_aside(&aside, to).await,
+            Ok(true) if replace => return self.remove_aside(&aside, to).await,
+            Ok(true) => return self.give_way(from, &aside, to).await,
             Err(refused) => refused,
         };
         let is_transient = error.retry() == Retry::Later;
@@ -53,6 +54,24 @@ impl Inner {
                 Err(self.explain(error, to).await)
             }
         }
+    }
+
+    /// The name was free, and has been taken without permission to replace. If an earlier run was killed while the old
+    /// file was aside, that one gets its name back, and the new one the name `from`.
+    async fn give_way(&self, from: &[u8], aside: &[u8], to: &RelPath) -> Result<()> {
+        let found = self.host.look(aside).await.map_err(|error| self.at(error, to))?;
+        if found.is_none() {
+            return Ok(());
+        }
+        // Such a file is left only where a rename does not replace.
+        self.server.learnt.learn(Lesson::RenameDoesNotReplace);
+        let replies = self.host.exchange(&rename(&self.on_server(to), from)?).await;
+        let replies = replies.map_err(|error| self.at(error, to))?;
+        if let Some(reply) = replies.iter().find(|reply| !reply.is_pending() && !reply.is_done()) {
+            return Err(self.at(refused("rename", reply), to));
+        }
+        self.put_back(aside, to).await?;
+        Err(self.in_the_way(to))
     }
 
     /// Replaces the file at `to` on a server whose rename does not replace.
@@ -105,7 +124,7 @@ impl Inner {
     }
 
     /// Renames back the old `path` that a killed run left aside, or removes it if the name is taken. Only on
-    /// servers whose rename does not replace: others never have a file aside.
+    /// servers whose rename is known not to replace; on others, [`Self::take_name`] does it after its rename.
     pub(crate) async fn recover(&self, path: &RelPath) -> Result<()> {
         if self.server.rename_replaces() {
             return Ok(());

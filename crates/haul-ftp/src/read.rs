@@ -34,7 +34,7 @@ const QUEUED_PIECES: usize = 4;
 /// flight.
 const NEAR_END: u64 = 32 << 20;
 
-/// If the reader takes no piece for this long, its lane counts as stalled.
+/// If the reader takes no piece for this long, or an upload gets no block, its lane counts as stalled.
 pub(crate) const STALLED: Duration = Duration::from_secs(2);
 
 /// Each opened file has a number, so that a parked download is continued only for the same opened file: later, another

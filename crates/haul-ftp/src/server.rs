@@ -36,8 +36,7 @@ pub(crate) struct Server {
     /// The server has been seen to end TLS properly (`close_notify`).
     pub(crate) ends_tls: AtomicBool,
     set_time: Option<SetTime>,
-    /// The receive budget of all data connections, set once the RTT is known: to `None` if that is too short
-    /// for one.
+    /// The receive budget of all downloads, set once the RTT is known: to `None` if that is too short for one.
     receive_budget: OnceLock<Option<Arc<ReceiveBudget>>>,
     /// The data connections that carry files now, for their RTTs.
     pub(crate) in_use: InUse,
@@ -110,7 +109,7 @@ impl Server {
         }
     }
 
-    /// The receive budget of all data connections, if the RTT is long enough for one.
+    /// The receive budget of all downloads, if the RTT is long enough for one.
     pub(crate) fn receive_budget(&self, rtt: Duration) -> Option<&Arc<ReceiveBudget>> {
         self.receive_budget.get_or_init(|| ReceiveBudget::over(rtt)).as_ref()
     }

@@ -32,8 +32,8 @@ const REASON: Duration = Duration::from_secs(2);
 /// How long to wait for the final reply to a transfer that was stopped.
 const FINAL_REPLY_LIMIT: Duration = Duration::from_secs(10);
 
-/// How long to wait for data from a server that reports a transfer as done and has never announced the
-/// beginning of one.
+/// How long to wait for the data connection, and then for data, if the server reports a transfer as done
+/// without announcing its beginning.
 const UNANNOUNCED: Duration = Duration::from_secs(2);
 
 /// The longest silence of a server while it hashes a file: 180 GB at 100 MB/s.

@@ -55,6 +55,8 @@ pub(crate) struct Stream {
     command: Arc<str>,
     /// The connection ended without a TLS `close_notify`.
     is_truncated: bool,
+    /// The error of an earlier read: a socket returns it once, then the end.
+    failure: Option<Failure>,
     /// This connection's share of the receive budget, which limits the bytes in flight.
     share: Option<BudgetShare>,
     /// Measures the RTT of a data connection in use.
@@ -63,6 +65,19 @@ pub(crate) struct Stream {
     wanted: u64,
     /// Whether the receive window is limited.
     limited: bool,
+}
+
+/// The error of a read.
+#[derive(Debug)]
+struct Failure {
+    kind: io::ErrorKind,
+    code: Option<i32>,
+}
+
+impl Failure {
+    fn error(&self) -> io::Error {
+        self.code.map_or_else(|| self.kind.into(), io::Error::from_raw_os_error)
+    }
 }
 
 #[derive(Debug)]
@@ -138,6 +153,7 @@ impl Stream {
             patience,
             command,
             is_truncated: false,
+            failure: None,
             share: None,
             gauge: None,
             wanted: u64::MAX,
@@ -162,7 +178,7 @@ impl Stream {
         }
     }
 
-    /// Waits until data or the end of the stream can be read.
+    /// Waits until the socket can be read: data, the end of the stream, or a TLS session ticket.
     pub(crate) async fn readable(&self) -> io::Result<()> {
         match self.link.socket() {
             Some(socket) => socket.readable().await,
@@ -281,7 +297,10 @@ impl AsyncRead for Stream {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        match &mut this.link {
+        if let Some(failure) = &this.failure {
+            return Poll::Ready(Err(failure.error()));
+        }
+        let read = match &mut this.link {
             Link::Nothing => Poll::Ready(Ok(())),
             Link::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
             Link::Tls(stream) => match Pin::new(stream).poll_read(context, buffer) {
@@ -293,7 +312,11 @@ impl AsyncRead for Stream {
                 }
                 other => other,
             },
+        };
+        if let Poll::Ready(Err(error)) = &read {
+            this.failure = Some(Failure { kind: error.kind(), code: error.raw_os_error() });
         }
+        read
     }
 }
 
@@ -323,6 +346,35 @@ impl AsyncWrite for Stream {
             Link::Nothing => Poll::Ready(Ok(())),
             Link::Plain(stream) => Pin::new(stream).poll_shutdown(context),
             Link::Tls(stream) => Pin::new(stream).poll_shutdown(context),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// Formerly, the second read returned the end of the data, so that a listing that was cut off looked complete.
+    #[tokio::test]
+    async fn every_read_of_a_connection_that_was_reset_fails() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut client = TcpStream::connect(address).await.unwrap();
+        client.write_all(b"unread").await.unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        server.write_all(b"half").unwrap();
+        let patience = Patience { silence: Duration::from_secs(20), waits: HostWaits::default() };
+        let mut stream = Stream::data(client, patience, Arc::from("MLSD"));
+        let mut buffer = bytes::BytesMut::new();
+        assert_eq!(stream.receive("list", &mut buffer).await.unwrap(), 4);
+        // With unread data, this is a reset.
+        drop(server);
+        for _ in 0..2 {
+            let error = stream.receive("list", &mut buffer).await.unwrap_err();
+            assert!(error.to_string().contains("reset"), "{error}");
         }
     }
 }

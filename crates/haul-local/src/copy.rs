@@ -1,6 +1,6 @@
 //! Copies within the storage: by reflink where the file system can (btrfs, XFS), else within the
-//! kernel, else through a buffer of this thread. A copy is done in steps, so that the disk threads
-//! also serve other tasks.
+//! kernel, else through a pooled buffer. A copy is done in steps, so that the disk threads also serve
+//! other tasks.
 
 use std::os::fd::AsFd as _;
 use std::sync::Arc;

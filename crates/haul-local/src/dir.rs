@@ -2,7 +2,7 @@
 //!
 //! No path leads out of the root: the directory of every path is opened beneath the root without
 //! following a link, and everything else happens relative to that descriptor, with calls that do not
-//! follow the last name.
+//! follow the last name. Only a journal is opened by its full path (`journal`).
 //!
 //! Recently used directories are cached, because many small files share a directory. A cached
 //! descriptor is used for a short time only ([`CACHE_LIFETIME`]), since other programs may rename
@@ -53,8 +53,8 @@ impl Tree {
         self.root.as_fd()
     }
 
-    /// Runs `work` with the directory that holds `path` and the name in it (`.` for the root). If a
-    /// cached directory turns out to be gone, runs it again with a newly opened one.
+    /// Runs `work` with the directory that holds `path` and the name in it (`.` for the root). If an
+    /// error may mean that a cached directory is gone, runs it again with a newly opened one.
     pub(crate) fn at<T>(
         &self,
         platform: &dyn Platform,

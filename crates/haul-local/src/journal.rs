@@ -71,7 +71,7 @@ impl PartRecord {
         &self.held
     }
 
-    /// Starts the journal, once the part file contains exactly the ranges of `held`.
+    /// Starts the journal, once the part file contains the ranges of `held`.
     pub(crate) fn start(&mut self) -> Result<()> {
         let Some(JournalFile { source, path, .. }) = &self.file else { return Ok(()) };
         let journal = Journal::start(path, source, &self.held.ranges())?;

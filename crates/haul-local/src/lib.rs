@@ -1,10 +1,10 @@
 //! Local file systems.
 //!
-//! [`LocalStorage`] is a local directory tree as a [`haul_storage::Storage`]. Each call becomes a
-//! job on a disk thread (`storage`), which resolves the path beneath the root (`dir`) and makes the
-//! system calls. A job moves about 256 KiB of a large file, or one block if that is longer, in one or
-//! more system calls (`read`, `write`). Calls that only Linux has are in `platform`, with a portable
-//! replacement that is tested too.
+//! [`LocalStorage`] is a local directory tree as a [`haul_storage::Storage`]. Calls that need the disk
+//! become jobs on disk threads (`storage`), which resolve the path beneath the root (`dir`) and make
+//! the system calls. A job reads or writes about 256 KiB of a large file, or one block if that is
+//! longer, in one or more system calls (`read`, `write`). Calls that only Linux has are in `platform`,
+//! with a portable replacement that is tested too.
 //!
 //! [`SplitStorage`] wraps any storage and shows a folder of numbered parts as one file: this is how
 //! files that exceed the limit of FAT32 are stored.

@@ -1,4 +1,4 @@
-//! Standard input and output as storages of one file each.
+//! Standard input and output as storages of one file each; the output takes several in succession.
 //!
 //! The file has no known length, is read or written once from the first byte to the last, and
 //! cannot be renamed: bytes that were written cannot be taken back. So a file of which bytes were

@@ -17,7 +17,7 @@ impl Volume {
         loop {
             match self.space_in(&directory) {
                 Ok(space) => return Ok(space),
-                // It does not exist or is not a directory: use its parent.
+                // Usually it does not exist or is not a directory: use its parent.
                 Err(error) => match directory.parent() {
                     Some(parent) => directory = parent,
                     None => return Err(error),

@@ -1,4 +1,5 @@
-//! [`LocalStorage`]: each call that needs the disk becomes a job on a disk thread (a listing, one for each batch).
+//! [`LocalStorage`]: each call that needs the disk becomes a job on a disk thread (a listing, one for each batch; a
+//! copy, one for each step).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -256,7 +257,7 @@ mod tests {
             let copy = root.path().join("copy");
             let copied = copy.clone();
             let (from, to) = (path("source"), path("copy"));
-            // The disk thread is blocked until the first step of the copy and another job are queued.
+            // The disk thread is blocked until the first job of the copy and another job are queued.
             let (begin, waits) = std::sync::mpsc::channel::<()>();
             storage.pool.submit(move || waits.recv().unwrap());
             let (outcome, is_over, ()) = futures_util::join!(

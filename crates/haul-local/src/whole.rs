@@ -68,7 +68,7 @@ impl Volume {
         }
         let create = CreateOptions::default();
         let part = match Part::create(Arc::clone(self), path, &create) {
-            // Another run is writing the part file; the last one to finish wins.
+            // Another run is writing the part file; with `replace`, the last one to finish wins.
             Err(error) if error.kind() == ErrorKind::Busy => {
                 Part::create_as(Arc::clone(self), path, temporary_name(path.name()), &create)?
             }
@@ -95,7 +95,7 @@ impl Volume {
         if self.capabilities.xattrs
             && options.metadata.xattrs.as_ref().is_some_and(|xattrs| !xattrs.is_empty())
         {
-            // `user.*` attributes can be set only while the owner may write; `apply` sets the mode last.
+            // `user.*` attributes can be set only while the owner may write; `apply` sets the mode after them.
             mode |= 0o200;
         }
         let created = self.at("create", path, |directory, _| {

@@ -77,8 +77,8 @@ impl Part {
         Self::create_as(volume, path, part_name(path.name()), options)
     }
 
-    /// Like [`Part::create`] with another name for the part file, for a short write that must not
-    /// wait for the part file of another run.
+    /// Like [`Part::create`] with another name for the part file, for a whole file that is written
+    /// while another run holds the part file.
     pub(crate) fn create_as(
         volume: Arc<Volume>,
         path: &RelPath,

@@ -189,7 +189,7 @@ async fn a_file_that_changed_while_it_was_open_is_noticed() {
     put(&*storage, "file", b"one").await.unwrap();
     let reader = storage.open(&path("file")).await.unwrap();
     assert_eq!(&reader.recheck().await.unwrap(), reader.identity());
-    // A changed mode or another hard link does not change the content.
+    // Another hard link moves the change time, but does not change the content.
     fs::hard_link(root.path().join("file"), root.path().join("other")).unwrap();
     assert_eq!(&reader.recheck().await.unwrap(), reader.identity());
     fs::write(root.path().join("file"), "four").unwrap();

@@ -76,7 +76,7 @@ pub(crate) struct Directory {
     listed_local: HashSet<Vec<u8>>,
     /// The error, if the last item of the stream so far was one.
     failed: Option<Error>,
-    /// When it was requested; `None` once [`Directory::take_whole`] has returned it, or after [`Directory::fill`].
+    /// When it was requested, by [`Directory::begin`]; `None` once [`Directory::take_whole`] has returned it.
     requested: Option<Duration>,
     /// Whether entries were left out.
     is_partial: bool,

@@ -4,13 +4,18 @@ use std::time::Duration;
 
 use haul_engine::budget::LinkShare;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 /// How often the state of the link is polled while bytes are in flight.
 const TICK: Duration = Duration::from_millis(25);
 
-/// Polls a link while bytes are in flight; never returns. While nothing is in flight, it sleeps without a timer, until
-/// `begun` is notified.
+/// How long the lanes of a long path may take to open before anything is read.
+const OPENING: Duration = Duration::from_secs(10);
+
+/// Opens the lanes that a long path needs, then polls the link while bytes are in flight; never returns. While nothing
+/// is in flight, it sleeps without a timer, until `begun` is notified.
 pub(crate) async fn watch(share: &LinkShare, begun: &Notify) {
+    open_lanes(share).await;
     loop {
         begun.notified().await;
         while share.counted().0 > 0 {
@@ -20,5 +25,18 @@ pub(crate) async fn watch(share: &LinkShare, begun: &Notify) {
             }
             tokio::time::sleep(TICK).await;
         }
+    }
+}
+
+/// Opens the lanes that a long path needs. One that is opened during a read begins with TCP's slow start, and delays
+/// the blocks that it carries by seconds.
+async fn open_lanes(share: &LinkShare) {
+    let began = Instant::now();
+    while let Some(link) = share.tick() {
+        let is_complete = link.rtt.is_some() && link.open >= share.decision().lanes;
+        if is_complete || began.elapsed() > OPENING {
+            return;
+        }
+        tokio::time::sleep(TICK).await;
     }
 }

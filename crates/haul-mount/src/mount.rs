@@ -164,7 +164,7 @@ impl Mount {
         self.changes.as_ref().map_or(0, |changes| changes.pending())
     }
 
-    /// Waits until the mount has ended, because it was unmounted from outside.
+    /// Waits until the mount has ended: it was unmounted from outside, or cannot be served.
     pub async fn ended(&self) -> Ended {
         let Some(session) = &self.session else { return Ended::Unmounted };
         match session.ended().await {
@@ -269,7 +269,7 @@ impl MountBuilder {
         self
     }
 
-    /// Permission bits that no entry has; by default those of the storage are shown.
+    /// Permission bits that no entry but a link has; by default those of the storage are shown.
     pub const fn umask(mut self, umask: u32) -> Self {
         self.umask = umask;
         self

@@ -36,7 +36,7 @@ const LOCAL_AGE: Duration = Duration::from_secs(1);
 pub(crate) struct Shown {
     /// User and group of all entries.
     pub(crate) owner: (u32, u32),
-    /// Permission bits that no entry has.
+    /// Permission bits that no entry but a link has.
     pub(crate) umask: u32,
     /// How long attributes are used.
     pub(crate) ages: Ages,
@@ -277,7 +277,7 @@ impl Names {
     }
 
     /// Whether programs may see a longer file than the version that a handle reads. `ended`: path and length of that
-    /// version, if a read reaches its end.
+    /// version, if a read goes beyond its end.
     pub(crate) fn outgrows(&self, ended: Option<(RelPath, u64)>) -> bool {
         let Some((path, size)) = ended else { return false };
         match self.cached(&path).and_then(|known| known.entry) {
@@ -442,7 +442,7 @@ const fn kind_of(special: SpecialKind) -> Kind {
         SpecialKind::Socket => Kind::Socket,
         SpecialKind::BlockDevice => Kind::BlockDevice,
         SpecialKind::CharDevice => Kind::CharDevice,
-        // It cannot be opened: it has no permission bits.
+        // Without a mode from the storage, it has no permission bits.
         SpecialKind::Unknown => Kind::File,
     }
 }

@@ -360,9 +360,13 @@ fn waiting(program: &str, path: &Path) -> Child {
     Command::new(program).arg(path).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
-fn ends_after(mut child: Child, signal: &str) {
+fn send(child: &Child, signal: &str) {
     let pid = child.id().to_string();
     assert!(Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
+}
+
+fn ends_after(mut child: Child, signal: &str) {
+    send(&child, signal);
     eventually(PATIENCE, "the process still waits", || child.try_wait().unwrap().is_some());
 }
 
@@ -385,6 +389,24 @@ fn a_process_that_waits_for_a_server_can_be_interrupted() {
     }
     // The mount still works.
     assert_eq!(names(&shown.path("")), ["file", "slow"]);
+}
+
+/// Formerly, `stat` failed in every program that had a signal of the end of a child pending.
+#[test]
+fn a_signal_that_asks_for_nothing_does_not_interrupt_a_process() {
+    let storage = MemoryStorage::new();
+    storage.add_file("slow", "content");
+    storage.faults().on(Operation::Stat).path("slow").stall();
+    let Some(shown) = shown(memory(&storage).timeout(NEVER)) else { return };
+    let test = format!("trap : CHLD WINCH; [ -e {} ]; exit 1", shown.path("slow").display());
+    let mut child = Command::new("bash").args(["-c", &test]).spawn().unwrap();
+    eventually(PATIENCE, "no request", || storage.faults().count(Operation::Stat) > 0);
+    send(&child, "WINCH");
+    send(&child, "CHLD");
+    // Three times as long as a request goes on after another signal.
+    thread::sleep(Duration::from_millis(1500));
+    assert_eq!(child.try_wait().unwrap(), None);
+    ends_after(child, "INT");
 }
 
 #[test]

@@ -158,7 +158,7 @@ impl<S: AsyncRead + Unpin> Frames<S> {
         }
     }
 
-    /// Counts what has been received; [`send`] adds what it sends.
+    /// Counts what has been received; [`send`] adds the bulk data that it sends.
     pub(crate) fn traffic(&self) -> Traffic {
         self.traffic.clone()
     }

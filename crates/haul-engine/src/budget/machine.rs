@@ -31,13 +31,13 @@ pub struct Budget<T> {
     /// Bytes that members have left to move.
     left: BTreeMap<u64, u64>,
     link: LinkStatus,
-    /// When the bytes in flight last fell to 0; `None` if they have not since measurements were discarded.
+    /// When a release last left no bytes in flight; `None` if none has since measurements were discarded.
     quiet_since: Option<Duration>,
 }
 
 #[derive(Debug)]
 enum Pace {
-    /// Disk to disk: no link to measure, but a read and a write stage with a queue in between.
+    /// No link to measure: between disks, a read and a write stage with a queue in between; or one user of a disk.
     Fixed,
     /// At least one side is behind a link: the window is measured.
     Measured(Box<Window>),
@@ -250,8 +250,8 @@ impl<T> Budget<T> {
 }
 
 impl Pace {
-    /// Maximum bytes that a member holds. Between disks it is the queue. With a link, a disk that stalls briefly may
-    /// fall behind by a second window without stalling the link; more would only use memory.
+    /// Maximum bytes that a member holds. Without a link it is the fixed window. With a link, a disk that stalls
+    /// briefly may fall behind by a second window without stalling the link; more would only use memory.
     fn most_held(&self, window: u64) -> u64 {
         match self {
             Self::Fixed => window,

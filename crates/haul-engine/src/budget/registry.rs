@@ -15,7 +15,7 @@ use crate::window::{Decision, Limits, Window};
 /// The budgets of all paths that a process uses; clones share them.
 ///
 /// Pass the same budgets to several transfers or readers: those over one path share
-/// its window and lanes. The limits of a window (`--window`, `--lanes`, `--chunk`, `--memory`, profile)
+/// its window and lanes. The limits of a window (`--window`, `--lanes`, `--chunk`, `--files`, `--memory`, profile)
 /// are those of the first user of the path. See the module's documentation.
 #[derive(Debug, Clone, Default)]
 pub struct LinkBudgets {

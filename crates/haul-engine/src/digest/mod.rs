@@ -1,8 +1,9 @@
 //! Digests of files, computed while their bytes are moved.
 //!
 //! [`FileHasher`] takes the blocks of one file as they arrive and computes its [`Digest`]. BLAKE3 is a tree whose parts
-//! may arrive in any order; for SHA-256, a block waits for those before it. Hashing runs on the threads of a `WorkPool`
-//! and never on an async worker, except for blocks so small that passing them to another thread would cost more.
+//! may arrive in any order; for SHA-256, a block waits for those before it. `FileHasher` hashes on the threads of a
+//! `WorkPool` and never on an async worker, except for blocks so small that passing them to another thread would cost
+//! more.
 //!
 //! ```text
 //! update(offset, block) ─→ WorkPool ─→ forest (BLAKE3): subtrees are merged

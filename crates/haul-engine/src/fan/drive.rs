@@ -317,6 +317,7 @@ fn sum(hosts: &[Option<Progress>], elapsed: Duration) -> Progress {
         if host.phase == Phase::Planning {
             sum.phase = Phase::Planning;
         }
+        // A link that is no longer used has no lanes and no window.
         let link = match host.phase {
             Phase::Ended => LinkSummary { lanes: 0, window_bytes: 0, ..host.link },
             _ => host.link,
@@ -358,7 +359,7 @@ fn add(total: &mut Summary, host: &Summary) {
     add_link(&mut total.link, &host.link);
 }
 
-/// Adds a host's link. A link that is no longer used has no lanes and no window.
+/// Adds a host's link.
 fn add_link(total: &mut LinkSummary, host: &LinkSummary) {
     total.lanes += host.lanes;
     total.window_bytes += host.window_bytes;

@@ -54,7 +54,7 @@ pub enum HostOutcome {
     Moved(Box<Summary>),
     /// It could not be opened.
     Unopened(Error),
-    /// Everything was stopped before its turn.
+    /// Everything was stopped before its transfer began.
     NotBegun,
 }
 

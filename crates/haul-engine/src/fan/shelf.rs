@@ -221,8 +221,8 @@ impl Shelf {
         Some((piece.stamp, piece.block.len() as u64))
     }
 
-    /// A host has received `range`, which lies in one piece. Removes and returns the piece if no host in `taken` needs
-    /// it any more.
+    /// A host has received `range`. Removes and returns the cached piece at its start if no host in `taken` needs that
+    /// any more.
     pub fn received(&mut self, seat: usize, range: Range, taken: SeatSet) -> Option<Evicted> {
         self.received.entry(seat).or_default().insert(range);
         let (&start, _) = self.pieces.range(..=range.start()).next_back()?;

@@ -59,7 +59,7 @@ pub struct OpenFile {
 #[derive(Debug)]
 pub struct Store {
     state: Mutex<State>,
-    /// Notified when all hosts have received a piece, or one has closed a file or left: there may be room.
+    /// Notified when all hosts have received an item, or one has closed a file or left: there may be room.
     spent: Notify,
     /// Counts what is read.
     pub meter: Meter,
@@ -290,8 +290,8 @@ impl Store {
         state.shelves.get(&id).map_or(Range::new(0, 0), |shelf| shelf.left_of(read))
     }
 
-    /// A read has returned its next block, at a host that wants `wanted`. Counts it, caches it if other
-    /// hosts need it, and returns its offset and the block, cut to the range that was to be read.
+    /// A read has returned its next block, at a host that wants `wanted`. Counts it, caches it if a host
+    /// still needs it, and returns its offset and the block, cut to the range that was to be read.
     pub fn arrived(
         &self,
         id: u64,
@@ -469,9 +469,9 @@ impl State {
         spent.is_some()
     }
 
-    /// How long the host in `seat` may wait before it evicts the oldest piece; `None` if it would evict nothing, no
-    /// near host needs the piece, or its waiting time is used up. A waiting host waits until a quarter of the room is
-    /// free: if it went on with each block that becomes free, the distance would never shrink.
+    /// How long the host in `seat` may wait before it evicts the oldest piece; `None` if it would evict none, needs the
+    /// piece itself, no near host needs it, or its waiting time is used up. A waiting host waits until a quarter of the
+    /// room is free: if it went on with each block that becomes free, the distance would never shrink.
     fn wait(
         &mut self,
         seat: usize,

@@ -45,7 +45,7 @@ impl Frame {
         Err(LineError::Signature)
     }
 
-    /// The line at which a signature began that has not ended; called once, at the end.
+    /// The line at which a signature began that has not ended. Call it at the end; a second call returns `None`.
     pub fn end(&mut self) -> Option<u64> {
         match std::mem::take(self) {
             Self::Signature(number) => Some(number),

@@ -1,4 +1,4 @@
-//! External sorting, for manifests and for directories.
+//! External sorting, for manifests and for the files that are compared with one.
 //!
 //! Records are held in memory up to a bound, then written as a sorted run to one temporary file
 //! without a name (so nothing remains of it even if the process is killed), and merged at the
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bound_of_memory_counts_records_and_bytes() {
+    fn the_bound_of_memory_counts_bytes() {
         let directory = tempfile::tempdir().unwrap();
         let mut sorter = Sorter::new(directory.path());
         sorter.add(vec![b'a'; MEMORY_BYTES / 8], Vec::new());

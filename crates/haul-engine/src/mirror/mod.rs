@@ -141,6 +141,53 @@ impl MirrorStorage {
         self.try_next(trial)
     }
 
+    /// Selects the next mirror after an error of the only one to use. Returns the error if there was no such mirror, or
+    /// the caller should pause before it tries another one, or none is left.
+    fn replace_alone(&self, error: Error) -> Result<()> {
+        let mut trial = self.trial();
+        let Some(alone) = trial.alone else { return Err(error) };
+        let passes = may_pass(&error);
+        let list = if passes { &mut trial.failing } else { &mut trial.refuted };
+        list.push(alone);
+        let has_next = self.try_next(&mut trial);
+        if !has_next && !self.try_again(&mut trial) {
+            return Err(error);
+        }
+        if !passes {
+            self.shared.warn(&self.mirrors[alone], &error.cause());
+        }
+        // Without a next one, those that had transient failures are tried again.
+        if has_next { Ok(()) } else { Err(error.with_retry(Retry::Later)) }
+    }
+
+    /// Reads the whole file from the first mirror that sends it.
+    async fn read_any(&self, limit: u64) -> Result<Whole> {
+        let candidates = self.candidates();
+        let mut first = None;
+        for &index in &candidates {
+            let mirror = &self.mirrors[index];
+            match mirror.storage.read_whole(&mirror.path, limit).await {
+                Ok(mut whole) => {
+                    self.trial().read = Arc::new(Mutex::new(vec![index]));
+                    if whole.identity.modified.is_some() {
+                        whole.identity.tag = None;
+                    }
+                    return Ok(whole);
+                }
+                Err(error) => {
+                    let error = error.at(&mirror.name);
+                    let now = self.shared.now();
+                    let failed = self.shared.choice().failed(index, false, &candidates, now);
+                    if failed == Failed::Dropped {
+                        self.shared.warn(mirror, &error.cause());
+                    }
+                    first.get_or_insert(error);
+                }
+            }
+        }
+        Err(first.unwrap_or_else(|| self.nothing_left("read")))
+    }
+
     /// Opens the mirrors that may be used, and returns those that hold the same file.
     async fn open_alike(&self) -> Result<Vec<(usize, Arc<dyn ReadAt>)>> {
         let candidates = self.candidates();
@@ -333,24 +380,7 @@ impl ReadOnly for MirrorStorage {
         let opened = loop {
             match self.open_alike().await {
                 Ok(opened) => break opened,
-                Err(error) => {
-                    let mut trial = self.trial();
-                    let Some(alone) = trial.alone else { return Err(error) };
-                    let passes = may_pass(&error);
-                    let list = if passes { &mut trial.failing } else { &mut trial.refuted };
-                    list.push(alone);
-                    let has_next = self.try_next(&mut trial);
-                    if !has_next && !self.try_again(&mut trial) {
-                        return Err(error);
-                    }
-                    if !passes {
-                        self.shared.warn(&self.mirrors[alone], &error.cause());
-                    }
-                    if !has_next {
-                        // The caller pauses, then tries those again that had transient failures.
-                        return Err(error.with_retry(Retry::Later));
-                    }
-                }
+                Err(error) => self.replace_alone(error)?,
             }
         };
         let read = Arc::default();
@@ -361,30 +391,14 @@ impl ReadOnly for MirrorStorage {
 
     async fn read_whole(&self, path: &RelPath, limit: u64) -> Result<Whole> {
         self.check(path, "read")?;
-        let candidates = self.candidates();
-        let mut first = None;
-        for &index in &candidates {
-            let mirror = &self.mirrors[index];
-            match mirror.storage.read_whole(&mirror.path, limit).await {
-                Ok(mut whole) => {
-                    self.trial().read = Arc::new(Mutex::new(vec![index]));
-                    if whole.identity.modified.is_some() {
-                        whole.identity.tag = None;
-                    }
-                    return Ok(whole);
-                }
-                Err(error) => {
-                    let error = error.at(&mirror.name);
-                    let now = self.shared.now();
-                    let failed = self.shared.choice().failed(index, false, &candidates, now);
-                    if failed == Failed::Dropped {
-                        self.shared.warn(mirror, &error.cause());
-                    }
-                    first.get_or_insert(error);
-                }
+        loop {
+            match self.read_any(limit).await {
+                Ok(whole) => return Ok(whole),
+                // It is longer than the limit: the caller opens it.
+                Err(error) if error.kind() == ErrorKind::Changed => return Err(error),
+                Err(error) => self.replace_alone(error)?,
             }
         }
-        Err(first.unwrap_or_else(|| self.nothing_left("read")))
     }
 
     async fn read_many(&self, paths: Vec<RelPath>, limit: u64) -> Vec<Result<Whole>> {

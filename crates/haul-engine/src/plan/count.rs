@@ -21,7 +21,7 @@ use crate::Job;
 use crate::context::Context;
 use crate::room::{DestinationState, Need, part_bytes, stored};
 
-/// The count starts this long after the plan has begun, unless the plan is complete by then.
+/// The count starts this long after the plan has begun, unless its result is not wanted by then.
 const START_DELAY: Duration = Duration::from_millis(1500);
 
 /// Interval at which the count checks whether the plan has begun.
@@ -56,7 +56,7 @@ struct Waiting {
 /// The directory of the destination that a source directory is copied to.
 #[derive(Clone)]
 enum Counterpart {
-    /// Not looked up: needs are not compared, or it may be on another file system or that of another name.
+    /// Not looked up: needs are not compared, or not below it (another file system, failed listing, clash of names).
     Unknown,
     /// It does not exist, so everything below is new.
     Missing,
@@ -110,7 +110,7 @@ pub async fn count(context: &Context, jobs: &[Job]) {
     context.room.begin_count().await;
     let mut sum = Found::default();
     for job in jobs {
-        match count_job(context, job).await {
+        match count_job(context, job, jobs.len()).await {
             Ok(Some(found)) => {
                 sum.files += found.files;
                 sum.bytes = sum.bytes.saturating_add(found.bytes);
@@ -136,14 +136,15 @@ fn report(context: &Context, sum: &Found, all: bool) {
 }
 
 /// Counts one job; `None` if the count is abandoned.
-async fn count_job(context: &Context, job: &Job) -> Result<Option<Found>> {
+async fn count_job(context: &Context, job: &Job, jobs: usize) -> Result<Option<Found>> {
     let top = job.source.stat(&job.source_path).await?;
     let mut sum = Found::default();
     if top.is_file() && context.settings.selection.takes(&top) {
         (sum.files, sum.bytes) = (1, top.known_size().unwrap_or(0));
     }
     if !top.is_dir() {
-        return Ok(Some(sum));
+        Box::pin(context.room.count_file(jobs, job, &top)).await;
+        return Ok((is_wanted(context) && !context.cancel.is_cancelled()).then_some(sum));
     }
     let counterpart = match context.room.counts() {
         true => Counterpart::At(job.destination_path.clone()),
@@ -228,7 +229,7 @@ async fn count_directory(
     Ok(found)
 }
 
-/// Lists a directory of the destination; `Unknown` if that fails.
+/// Lists a directory of the destination; `Unknown` if that fails, or its need is not counted.
 async fn listed(context: &Context, job: &Job, counterpart: &Counterpart) -> Listed {
     let path = match counterpart {
         Counterpart::Unknown => return Listed::Unknown,

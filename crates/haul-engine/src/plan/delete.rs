@@ -431,7 +431,7 @@ struct Touched {
 
 /// The result of looking an entry up at the source.
 enum Looked {
-    /// The source has it, or it is excluded.
+    /// It stays: the source has it, it must not be removed, or the lookup failed.
     Skip,
     /// The source does not have it, or the filter excludes what the source has under this name.
     Missing(Entry),

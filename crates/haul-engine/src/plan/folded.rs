@@ -22,6 +22,12 @@ pub fn fold(name: &[u8]) -> Vec<u8> {
 
 /// Folds all characters. Bytes that are not UTF-8 stay as they are.
 fn fold_text(name: &[u8]) -> Vec<u8> {
+    let folded = fold_characters(name);
+    // Where an ignored character was between two such bytes, they may be a character now.
+    if folded == name || std::str::from_utf8(name).is_ok() { folded } else { fold_text(&folded) }
+}
+
+fn fold_characters(name: &[u8]) -> Vec<u8> {
     let mut folded = Vec::with_capacity(name.len());
     for chunk in name.utf8_chunks() {
         let normalizer = const { DecomposingNormalizerBorrowed::new_nfd() };
@@ -141,6 +147,8 @@ mod tests {
     fn bytes_that_are_not_utf8_stay_distinct() {
         assert_ne!(fold(b"a\xff"), fold(b"a\xfe"));
         assert_eq!(fold(b"A\xff\xc3\x89"), fold(b"a\xffe\xcc\x81"));
+        // Found by the test with random names below.
+        assert_eq!(fold(b"\xc3\xd8\x9c\x80"), fold(b"\xc3\x80"));
     }
 
     proptest! {

@@ -19,7 +19,7 @@ pub enum Existing {
     Found(Box<Entry>),
 }
 
-/// The result of a batched stat. Errors other than "not found" leave it unknown: the later stat of this path alone
+/// The result of a batched stat. Errors other than "not found" leave it unknown: the later operation on this path alone
 /// reports them.
 impl From<Result<Entry>> for Existing {
     fn from(outcome: Result<Entry>) -> Self {
@@ -62,7 +62,7 @@ pub struct Item {
 }
 
 impl Item {
-    /// Whether both items have the same destination directory.
+    /// Whether both items, of one job, have the same destination directory.
     pub fn shares_directory(&self, other: &Self) -> bool {
         match (&self.directory, &other.directory) {
             (Some(this), Some(other)) => Arc::ptr_eq(this, other),

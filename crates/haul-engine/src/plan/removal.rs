@@ -108,8 +108,8 @@ fn why_stays(
     }
 }
 
-/// Removes an entry of the destination and everything below it that is not excluded, and reports each. With
-/// `one_file_system`, file systems mounted there stay as they are. A directory in which something stays, stays.
+/// Removes an entry of the destination and everything below it that is neither excluded nor a backup, and reports each.
+/// With `one_file_system`, file systems mounted there stay as they are. A directory in which something stays, stays.
 /// Returns why `entry` itself stays, if it does.
 ///
 /// A dry run returns and reports the same, and removes nothing.

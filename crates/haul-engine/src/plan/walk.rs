@@ -506,7 +506,7 @@ impl Walk<'_> {
     }
 
     /// If at least `from` twins wait: waits until everything planned before is done, sends those that the
-    /// destination distinguishes from existing names, and reports the others. False if fewer wait.
+    /// destination distinguishes from existing names, and reports the others. False if fewer wait, or if cancelled.
     async fn settle(&self, from: usize) -> bool {
         let _alone = self.settling.lock().await;
         let mut groups = {

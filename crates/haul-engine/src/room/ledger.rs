@@ -42,7 +42,7 @@ pub struct Slot {
     moved: Arc<AtomicU64>,
     /// Bytes of old versions that were replaced.
     freed: AtomicU64,
-    /// Full sizes of the files in flight.
+    /// Bytes that the files in flight needed when they began.
     reserved: AtomicU64,
     in_flight: AtomicUsize,
     needs: Mutex<Needs>,

@@ -205,6 +205,9 @@ impl Room {
         self.decide(Comparison::Yes);
         let (need, is_all) = named::need(&self.settings, jobs, sources, space.block).await;
         self.slot.plan(need);
+        if named::are_many(jobs.len()) {
+            self.plan_unclear();
+        }
         self.lock().is_complete = is_all;
         self.judge().await;
     }
@@ -298,6 +301,17 @@ impl Room {
                 self.judge().await;
             }
             None => self.stop_comparing(),
+        }
+    }
+
+    /// Counts one of `jobs` jobs, whose source is the file `entry`, unless it was measured at the start.
+    pub async fn count_file(&self, jobs: usize, job: &Job, entry: &Entry) {
+        // Errors are ignored: they occur again in the plan, which reports them.
+        if named::are_many(jobs)
+            && self.counts()
+            && let Ok(Some(need)) = named::of(&self.settings, job, entry, self.block()).await
+        {
+            self.count(Some(need)).await;
         }
     }
 

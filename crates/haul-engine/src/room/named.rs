@@ -11,7 +11,7 @@ use super::need::Need;
 use crate::sources::Sources;
 use crate::{Job, Settings};
 
-/// With more sources none is measured before anything is copied; the count covers them.
+/// With more sources, none is measured before anything is copied: those that are files are counted then.
 const MOST: usize = 64;
 
 /// Sources that are measured at once.
@@ -55,7 +55,7 @@ pub async fn need(
     block: u64,
 ) -> (Need, bool) {
     let mut sum = Need::default();
-    if jobs.len() > MOST {
+    if are_many(jobs.len()) {
         return (sum, false);
     }
     let looks = jobs.iter().enumerate().map(async |(index, job)| {
@@ -74,8 +74,13 @@ pub async fn need(
     (sum, is_all)
 }
 
+/// Whether there are too many jobs to measure their sources at the start.
+pub const fn are_many(jobs: usize) -> bool {
+    jobs > MOST
+}
+
 /// The need of one source; `None` if it is not a file, or its need is not known.
-async fn of(settings: &Settings, job: &Job, entry: &Entry, block: u64) -> Result<Option<Need>> {
+pub async fn of(settings: &Settings, job: &Job, entry: &Entry, block: u64) -> Result<Option<Need>> {
     if !entry.is_file() || entry.known_size().is_none() {
         return Ok(None);
     }

@@ -15,8 +15,8 @@ pub enum Verdict {
     Leave,
 }
 
-/// Compares a source with the file at its destination. If both were listed with digests of one kind, these
-/// decide instead of times. The source's time is compared as the destination would store it, with the
+/// Compares a source with the file at its destination. With [`Overwrite::Different`], digests of one kind that both
+/// were listed with decide instead of times. The source's time is compared as the destination would store it, with the
 /// precision of the coarser side. Contents are not read: with [`Compare::Content`], `Keep` means that the
 /// sizes allow equality. `sets_times`: whether the destination's times are those of the source, and not
 /// those of the uploads.

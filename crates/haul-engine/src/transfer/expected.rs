@@ -37,8 +37,8 @@ pub fn check(item: &Item, found: Option<Digest>, resumed_bytes: u64) -> Result<(
     Err(Error::new(ErrorKind::Corrupt, "verify").because(cause).with_retry(retry))
 }
 
-/// Decides by digest what to do with an existing file; `usual` is the verdict without it. Returns the digest of the
-/// file too, if that was computed.
+/// Decides by digest what to do with an existing file; `usual` is the verdict without it. Returns the digest too, if
+/// the file has the expected one.
 ///
 /// # Errors
 /// `Corrupt` if the file must not be replaced, and has another digest or is not a regular file.

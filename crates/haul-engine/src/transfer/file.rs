@@ -21,7 +21,7 @@ use crate::plan::{Existing, Item};
 use crate::retry::Retries;
 use crate::{Action, Compare, Overwrite, Reason};
 
-/// How often a file is restarted because it changed while it was read, or written data were lost.
+/// How often a file is restarted, after errors with [`Retry::FromStart`]; each mirror adds one.
 const MAX_RESTARTS: u32 = 3;
 
 /// Transfers an item and sends its event. The caller reports a failure.
@@ -178,7 +178,7 @@ struct Judged {
     verdict: Verdict,
     /// The version of the source, if its content was compared.
     identity: Option<Identity>,
-    /// The digest of the existing file, if it was computed.
+    /// The digest of the existing file, if it was found to be the expected one.
     digest: Option<Digest>,
 }
 
@@ -478,7 +478,7 @@ fn unchanged_digest(context: &Context) -> Option<DigestKind> {
     settings.digest.filter(|_| settings.digest_unchanged && !settings.dry_run)
 }
 
-/// Transfers the bytes. Retries transient failures; restarts if the source changed or written data were lost.
+/// Transfers the bytes. Retries transient failures; restarts the file, for example if the source changed.
 async fn move_bytes(context: &Context, item: &Item) -> Result<Moved> {
     let settings = &context.settings;
     let job = &item.job.job;
@@ -504,7 +504,8 @@ async fn move_bytes(context: &Context, item: &Item) -> Result<Moved> {
             restarts += 1;
             (error, settings.retry_pause)
         } else {
-            // Retries of ranges take progress into account; failures here are those of opening and finishing.
+            // Ranges are retried in `motion`, by their progress. Failures here are those of opening and finishing, of
+            // small files, and of files of unknown length.
             retries.next(error, 0)?
         };
         if context.cancel.is_cancelled() {

@@ -1,8 +1,8 @@
 //! Checks that the file that was opened is the one that was listed.
 //!
 //! A server may list a file of 5 MB and respond with 5 bytes of a login page. A file may also simply have
-//! changed since it was listed. So on a difference the source is listed once more and the file restarts, or
-//! fails if the listing shows nothing new.
+//! changed since it was listed. So on a difference the source is listed once more and the file restarts, for the
+//! last time if the listing shows nothing new.
 
 use haul_storage::{Entry, Error, ErrorKind, Result, UNKNOWN_SIZE};
 

@@ -42,7 +42,7 @@ use crate::plan::{Item, count, delete_extra, finish_directories, plan};
 use crate::tally::Tally;
 use crate::{Cancel, EventSink, Job, Order, Phase, Settings, Summary};
 
-/// Capacity of each queue between the walk and the transfer, in items.
+/// Capacity of the queues before and after the lookup of destinations, in items each.
 const PLANNED_AHEAD: usize = 512;
 /// How long an interrupted transfer may go on. Part files on a disk are synced within 5 s.
 const GRACE: Duration = Duration::from_secs(8);

@@ -268,3 +268,18 @@ async fn a_small_file_comes_from_the_first_mirror_that_has_it() {
     assert_eq!(copied.destination.content("f"), "small".as_bytes());
     assert_eq!(copied.warnings.len(), 1);
 }
+
+/// Formerly, only long files went on to the next mirror.
+#[tokio::test]
+async fn after_a_wrong_digest_a_small_file_is_read_from_each_other_mirror_in_turn() {
+    let mirrors = [MemoryStorage::new(), MemoryStorage::new(), MemoryStorage::new()];
+    mirrors[0].add_file("f", "wrong");
+    for storage in &mirrors[1..] {
+        storage.add_file("f", "right");
+    }
+    mirrors[1].faults().on(Operation::ReadWhole).from(1).fail(ErrorKind::NotFound);
+    let copied = copy(&mirrors, Some(Digest::of(DigestKind::Sha256, b"right"))).await;
+    copied.outcome.assert_clean();
+    assert_eq!(copied.destination.content("f"), "right".as_bytes());
+    assert_eq!(copied.warnings.len(), 2, "{:?}", copied.warnings);
+}

@@ -1,4 +1,4 @@
-//! Delays: everything arrives late and in order, and the bytes in flight are not limited.
+//! Delays: everything arrives late and in order, and only the capacity of the line limits the bytes in flight.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;

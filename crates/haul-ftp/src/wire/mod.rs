@@ -1,6 +1,6 @@
 //! The protocol without I/O: command lines, replies, features, times, listings.
 //!
-//! Names are bytes throughout. The callers bound the input (`control` for replies, `list` for listings).
+//! Names are bytes throughout. The callers bound the length of a line (`control` for replies, `lines` for listings).
 
 mod command;
 mod features;

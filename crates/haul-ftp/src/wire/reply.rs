@@ -104,7 +104,7 @@ pub fn mentions(text: &str, sent: &[u8], words: &str) -> bool {
     if !text.contains(words) {
         return false;
     }
-    // Bytes that servers do not quote as they are also separate names.
+    // Names also end at bytes that a server may not quote unchanged.
     let separates = |byte: &u8| !matches!(byte, b' '..=b'~') || matches!(byte, b'/' | b'\\' | b'"');
     for name in sent.split(separates) {
         let name = String::from_utf8_lossy(name).to_ascii_lowercase();

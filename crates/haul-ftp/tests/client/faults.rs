@@ -187,7 +187,8 @@ async fn the_old_file_remains_if_the_rename_fails_for_another_reason() {
 #[tokio::test]
 async fn a_listing_full_of_errors_does_not_block_the_lane() {
     let listing = Box::leak("nonsense\r\n".repeat(5000).into_boxed_str()).as_bytes();
-    let (server, _journals, storage) = storage(Script { listing, ..Script::default() }).await;
+    let script = Script { listing, connections: 1, ..Script::default() };
+    let (server, _journals, storage) = storage(script).await;
     server.put("/up/f", b"content");
     let mut listed = storage.list(&RelPath::root()).await.unwrap();
     assert!(listed.next().await.unwrap().is_err());
@@ -197,6 +198,24 @@ async fn a_listing_full_of_errors_does_not_block_the_lane() {
         errors += usize::from(batch.is_err());
     }
     assert_eq!(errors, 5000);
+}
+
+/// Formerly, such a listing was buffered without a limit.
+#[tokio::test]
+async fn an_endless_listing_whose_lane_another_task_needs_is_cut_off() {
+    let listing = Box::leak("?\r\n".repeat(1_100_000).into_boxed_str()).as_bytes();
+    let script = Script { listing, connections: 1, ..Script::default() };
+    let (server, _journals, storage) = storage(script).await;
+    server.put("/up/f", b"content");
+    let mut listed = storage.list(&RelPath::root()).await.unwrap();
+    assert!(listed.next().await.unwrap().is_err());
+    assert_eq!(storage.read_whole(&path("f"), 1 << 20).await.unwrap().bytes, "content");
+    let mut last = None;
+    while let Some(batch) = listed.next().await {
+        last = Some(batch);
+    }
+    let error = last.unwrap().unwrap_err();
+    assert!(error.to_string().contains("another task needs its connection"), "{error}");
 }
 
 #[tokio::test]
@@ -514,7 +533,7 @@ async fn a_truncated_small_upload_is_not_renamed() {
 }
 
 #[tokio::test]
-async fn one_lane_serves_a_copy_from_a_host_to_itself() {
+async fn a_copy_from_a_host_to_itself_works_with_a_target_of_one_lane() {
     let (server, _journals, storage) = storage(Script::default()).await;
     let expected = content(3 << 20);
     server.put("/up/f", &expected);

@@ -125,13 +125,17 @@ async fn a_file_left_aside_by_a_killed_run_is_removed_once_the_name_is_taken() {
 #[tokio::test]
 async fn a_file_left_aside_by_a_killed_run_is_renamed_back_if_not_replacing() {
     let aside = aside().await;
-    for whole in [true, false] {
-        let (server, _journals, storage) = storage(non_replacing()).await;
-        server.put(&aside, b"old");
-        let error = write(&storage, whole, false).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{error}");
-        assert_eq!(server.content("/up/f").unwrap(), b"old");
-        assert_eq!(server.names(), ["/up/f"]);
+    // A server that calls itself UNIX is expected to replace.
+    let systems: [&[_]; 2] = [&[("SYST", "215 Windows_NT")], &[("SYST", "215 UNIX Type: L8")]];
+    for replies in systems {
+        for whole in [true, false] {
+            let (server, _journals, storage) = storage(Script { replies, ..non_replacing() }).await;
+            server.put(&aside, b"old");
+            let error = write(&storage, whole, false).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{replies:?}: {error}");
+            assert_eq!(server.content("/up/f").unwrap(), b"old", "{replies:?}");
+            assert_eq!(server.names(), ["/up/f"], "{replies:?}");
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! TLS, with the requirements of vsftpd and pyftpdlib.
+//! TLS, with the requirements of vsftpd.
 
 use std::sync::{Arc, Mutex};
 
@@ -26,7 +26,7 @@ async fn a_lane_resumes_its_tls_session_any_number_of_times() {
     let options =
         CommitOptions { metadata: Metadata::default(), replace: true, sync: false, expected: None };
     for n in 0..30_u8 {
-        // Several TLS records, one, and none.
+        // No TLS record, and several.
         let content = vec![n; usize::from(n % 3) * 50_000];
         let name = path(&format!("f{n}"));
         storage.write_whole(&name, Bytes::from(content.clone()), &options).await.unwrap();
@@ -91,7 +91,7 @@ async fn without_tls_later(server: u16) -> (u16, Arc<Mutex<Vec<String>>>) {
             let received = Arc::clone(&received);
             tokio::spawn(async move {
                 if n == 0 {
-                    // Ends when one side closes its connection.
+                    // Either side may close its connection.
                     drop(copy_bidirectional(&mut client, &mut server).await);
                     return;
                 }

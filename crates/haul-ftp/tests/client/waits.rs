@@ -1,5 +1,5 @@
-//! A server that falls silent at every point where the client waits for it: each wait is bounded, and its
-//! report names the awaited reply or data.
+//! A server that falls silent where the client waits for it: each wait is bounded, and its report names the
+//! awaited reply or data.
 
 use std::pin::pin;
 use std::sync::Arc;

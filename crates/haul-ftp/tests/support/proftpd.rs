@@ -25,7 +25,7 @@ pub struct Proftpd {
 
 impl Proftpd {
     /// Starts one with further lines in its configuration; prints the reason and returns `None` if it
-    /// is not installed.
+    /// is not installed, or without root.
     pub fn start(more: &str) -> Option<Self> {
         let module = Path::new(MODULES).join("mod_digest.so");
         if !Path::new(PROFTPD).exists() || !module.exists() || !rustix::process::getuid().is_root()

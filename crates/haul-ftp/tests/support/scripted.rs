@@ -33,7 +33,7 @@ pub struct Script {
     pub epsv_leads_nowhere: bool,
     /// After a reply from `replies` it sends another line at this interval, forever.
     pub drip: Duration,
-    /// The reply before a transfer.
+    /// The reply before a download or listing, with its length in place of `{}`; none if empty.
     pub begins: &'static str,
     /// Connections beyond this many open ones get a 421.
     pub connections: usize,
@@ -43,9 +43,9 @@ pub struct Script {
     pub cut_upload: Option<(usize, &'static str)>,
     /// The control connection ends after this many commands.
     pub max_commands: usize,
-    /// A verb at which it falls silent forever; with `RETR` and `STOR` in the middle of the data, with
-    /// `226` after the data, with `accept` before it accepts the data connection, and with `greeting`
-    /// from the beginning.
+    /// A verb at which it falls silent forever; with `RETR` in the middle of the data, with `STOR` before it
+    /// reads any, with `226` after the data, with `accept` before it accepts the data connection, and with
+    /// `greeting` from the beginning.
     pub silent_at: &'static str,
     /// It falls silent forever after its reply to this verb.
     pub silent_after: &'static str,

@@ -32,7 +32,7 @@ pub enum Tls {
 
 impl Vsftpd {
     /// Starts one with further lines in its configuration; prints the reason and returns `None` if it
-    /// is not installed.
+    /// is not installed, or without root.
     pub fn start(tls: Tls, more: &[&str]) -> Option<Self> {
         if !Path::new(VSFTPD).exists() || !rustix::process::getuid().is_root() {
             eprintln!("skipped: vsftpd (Debian's package) and root are needed");

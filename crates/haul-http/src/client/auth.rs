@@ -53,7 +53,7 @@ pub struct SignIn {
 #[derive(Debug, Default)]
 struct Found {
     login: Option<Login>,
-    /// How often a password was typed.
+    /// How often the user was prompted.
     typed: u32,
     /// Why no further credentials are sent.
     refused: Option<String>,

@@ -223,7 +223,7 @@ enum Layered {
 }
 
 impl Layered {
-    /// The TCP socket, unless it is hidden in TLS to a proxy.
+    /// The TCP socket, unless it is hidden by TLS within TLS to a proxy.
     fn socket(&self) -> Option<&TcpStream> {
         match self {
             Self::Plain(stream) => Some(stream),

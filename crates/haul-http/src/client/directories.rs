@@ -32,7 +32,7 @@ impl Directories {
         known.insert(directory);
     }
 
-    /// Forgets `path`, if it is known, and everything below it.
+    /// If `path` is known, forgets it and everything below it.
     pub fn forget(&self, path: &RelPath) {
         let mut known = self.lock();
         if known.contains(path) {

@@ -258,7 +258,7 @@ impl Exchange {
         self.sign_ins.known(&request.method, &request.url)
     }
 
-    /// Requests the beginning of a file on every lane that is opened from now on, in case it can be read in ranges.
+    /// Requests one of the first pieces of a file on every lane that is opened soon, in case it can be read in ranges.
     pub fn prefetch(&self, request: &Request) {
         let url = &request.url;
         let may_be_shared = self.order(&url.origin).takes_parts();
@@ -270,7 +270,7 @@ impl Exchange {
         }
     }
 
-    /// The responses to what [`Exchange::prefetch`] has requested. Ends the prefetching of this file.
+    /// The responses to what [`Exchange::prefetch`] has requested. Ends the prefetching, even of another file.
     pub fn prefetched(&self, url: &Url) -> Vec<(Range, Pending)> {
         self.transport.pipes(&url.origin).prefetched(url)
     }

@@ -32,10 +32,10 @@ const TRIES: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(300);
 
 impl Exchange {
-    /// Sends a request, and retries transient failures. Any status counts as a response.
+    /// Sends a request, and retries transient failures. Any status but 401 counts as a response.
     ///
     /// # Errors
-    /// No response arrives, or a redirect cannot be followed.
+    /// No response arrives, a redirect cannot be followed, sign-in fails, or the server asks for too long a pause.
     pub async fn patiently(&self, request: &Request) -> Result<Response> {
         let (mut tried, mut began) = (0, None);
         loop {

@@ -13,14 +13,14 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use super::head::{Broken, Head};
 use crate::parse::{Url, length};
 
-/// The longest head and the longest trailer section.
+/// A head that is incomplete at this length is rejected, and so is a longer trailer section.
 const HEAD_MOST: usize = 64 << 10;
 const HEADERS_MOST: usize = 128;
 
 /// The most provisional responses (1xx) before the final one.
 const PROVISIONAL_MOST: usize = 64;
 
-/// The longest chunk-size line, with its extensions, which are ignored.
+/// A chunk-size line that is incomplete beyond this length is rejected. Its extensions are ignored.
 const CHUNK_LINE_MOST: usize = 4 << 10;
 
 /// The next element of a response.

@@ -1,4 +1,4 @@
-//! Header fields and cookies from the user, for the servers that the command names.
+//! Header fields and cookies from the user, for the servers that the command names (`User-Agent`: for all).
 //!
 //! Their values may be secrets: no error and no debug output repeats them.
 
@@ -8,7 +8,7 @@ use http::header::{COOKIE, HeaderName, USER_AGENT};
 use http::{HeaderMap, HeaderValue};
 use zeroize::Zeroizing;
 
-/// Fields that haul sets itself, and why no other value can be sent.
+/// Fields that the user cannot set, and why.
 const OWN: &[(&[&str], &str)] = &[
     (&["host"], "haul takes it from the location; name the server there"),
     (
@@ -60,13 +60,13 @@ pub enum HeaderError {
     /// The name has an invalid character.
     #[error("the text before the colon is not a header field name; write 'Name: value'")]
     Name,
-    /// The value has characters that would end it.
+    /// The value has control characters.
     #[error("the value of {0} has a line break or another control character")]
     Value(HeaderName),
     /// There is no value.
     #[error("{0} has no value")]
     Empty(HeaderName),
-    /// haul sets it.
+    /// The user cannot set it.
     #[error("{0} cannot be set: {1}")]
     Own(HeaderName, &'static str),
     /// A cookie without a name.
@@ -113,7 +113,7 @@ impl Headers {
     /// Adds cookies, `a=b; c=d`.
     ///
     /// # Errors
-    /// One has no name, or a character that cannot be sent.
+    /// There is none, one has no name or no `=`, or a character cannot be sent.
     pub fn add_cookies(&mut self, text: &str) -> Result<(), HeaderError> {
         if HeaderValue::from_bytes(text.as_bytes()).is_err() {
             return Err(HeaderError::Value(COOKIE));

@@ -78,7 +78,7 @@ impl HttpHost {
     /// OPTIONS.
     ///
     /// # Errors
-    /// Those of [`Exchange::patiently`], and if its last response reports a transient failure.
+    /// Those of [`Exchange::patiently`], and if its last response reports a transient failure other than 500.
     pub(super) async fn options_headers(&self, root: &Url) -> Result<HeaderMap> {
         let below = |url: &Url| url.origin == root.origin && url.path().starts_with(root.path());
         let prefetched = self.prefetched().take_if(|(url, _)| below(url));

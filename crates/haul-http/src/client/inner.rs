@@ -56,9 +56,10 @@ pub struct Learnt {
 /// Cached facts about some files.
 #[derive(Debug, Default)]
 pub struct Files {
-    /// Files that a stat has opened, for the next open.
+    /// Files that were open before the storage ([`HttpStorage::put`](super::storage::HttpStorage::put)), for the next
+    /// open.
     opened: Mutex<HashMap<RelPath, HttpFile>>,
-    /// URLs that do not follow from the path: locations with a query.
+    /// URLs that do not follow from the path, such as those with a query or with other percent-encoding.
     given: Mutex<HashMap<RelPath, Url>>,
     /// Files that the user named. A stat of one of them does not need the index page of its directory.
     named: Mutex<HashSet<RelPath>>,

@@ -125,7 +125,7 @@ impl Leases {
         &self.waits
     }
 
-    /// Sets the number of lanes; excess lanes are closed once they are idle.
+    /// Sets the number of lanes. A lane in excess is closed when its request ends; idle ones stay open.
     pub fn set_target(&self, lanes: usize) {
         self.pool.with(|opener, _, _| opener.target = lanes.max(1));
         self.pool.tend();

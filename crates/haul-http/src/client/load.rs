@@ -41,7 +41,9 @@ pub struct Load {
     abandoned: Notify,
     /// Whether the server has sent any response.
     has_response: AtomicBool,
-    /// Number of requests so far.
+    /// Whether a response has begun and not ended.
+    is_receiving: AtomicBool,
+    /// Number of requests so far, including reserved markers.
     requests: AtomicU64,
     /// The number of requests after which the server closes the connection, if it has announced that on it.
     most_requests: AtomicU64,
@@ -64,6 +66,7 @@ impl Load {
             is_abandoned: AtomicBool::new(false),
             abandoned: Notify::new(),
             has_response: AtomicBool::new(false),
+            is_receiving: AtomicBool::new(false),
             requests: AtomicU64::new(0),
             most_requests: AtomicU64::new(u64::MAX),
             order,
@@ -80,6 +83,11 @@ impl Load {
     /// Bytes that were requested and have not arrived.
     pub fn outstanding(&self) -> u64 {
         self.outstanding.load(Ordering::Relaxed)
+    }
+
+    /// The same, if a response has begun to arrive.
+    pub fn receiving(&self) -> u64 {
+        if self.is_receiving.load(Ordering::Relaxed) { self.outstanding() } else { 0 }
     }
 
     /// How long nothing has been outstanding.
@@ -119,6 +127,7 @@ impl Load {
     /// Response `number` has begun. The server accepts `more` requests after it, if it has announced that.
     pub fn on_response(&self, number: u64, more: Option<u64>) {
         self.has_response.store(true, Ordering::Relaxed);
+        self.is_receiving.store(true, Ordering::Relaxed);
         if let Some(more) = more {
             let most = number.saturating_add(more);
             self.most_requests.store(most, Ordering::Relaxed);
@@ -218,6 +227,7 @@ impl<'a> Outstanding<'a> {
 impl Drop for Outstanding<'_> {
     fn drop(&mut self) {
         self.load.forget(self.bytes);
+        self.load.is_receiving.store(false, Ordering::Relaxed);
         let mut since = self.load.idle_since.lock().unwrap_or_else(PoisonError::into_inner);
         *since = Instant::now();
     }

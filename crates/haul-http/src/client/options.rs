@@ -13,7 +13,7 @@ use crate::parse::netrc::Netrc;
 /// Options for every host.
 #[derive(Debug, Clone, Default)]
 pub struct HttpOptions {
-    /// Trusted authorities and the client certificate.
+    /// Trusted authorities, the client certificate, and whether any server certificate is accepted.
     pub tls: TlsOptions,
     /// Where the password of the user in the location comes from.
     pub password: Option<PasswordSource>,
@@ -30,7 +30,7 @@ pub struct HttpOptions {
     pub takes_cookies: bool,
     /// The environment variables that select proxies, and `--proxy`.
     pub proxies: Proxies,
-    /// Where long waits for a server are reported.
+    /// Reports long waits for a server, and limits them.
     pub waits: Waits,
     /// Address family, and time limit for connecting.
     pub reach: Reach,

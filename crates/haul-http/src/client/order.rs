@@ -111,7 +111,7 @@ impl Order {
         self.distrust.store(NOTHING, Ordering::Relaxed);
     }
 
-    /// The server closed a connection after hardly any response, or dropped requests that arrived together.
+    /// The server closed a connection after hardly any response, or dropped or refused (400) pipelined requests.
     pub fn strike(&self) {
         if self.strikes.fetch_add(1, Ordering::Relaxed) + 1 >= STRIKES {
             self.one_at_a_time();

@@ -30,7 +30,7 @@ use super::response::{Pending, response};
 use super::writer;
 use crate::parse::Url;
 
-/// The age up to which a measured packet RTT is current.
+/// The age up to which a measured packet RTT is current, unless two RTTs are longer.
 const RECENT: Duration = Duration::from_millis(200);
 
 /// A connection. When the last reference is dropped, it closes after the last pending response.

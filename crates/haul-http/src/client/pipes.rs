@@ -20,7 +20,7 @@ use super::pipe::Pipe;
 use super::queued::SerializedMarker;
 use super::reader::Surroundings;
 use super::response::Pending;
-use super::speed::{AT_ONCE, ENOUGH_FOR_SLOW, JUDGED_AFTER, Speed};
+use super::speed::{AT_ONCE, ENOUGH_FOR_SLOW, JUDGED_AFTER, LEAST_BYTES, Speed};
 use crate::parse::{Origin, Url};
 
 /// A lane that has had no request for this long counts as idle; shorter gaps occur between two requests.
@@ -74,6 +74,8 @@ struct Opener {
     refused_at: Option<Instant>,
     prefetch: Option<Prefetch>,
     speed: Speed,
+    /// Further lanes than [`AT_ONCE`] are opened once enough bytes have been requested to judge the path.
+    waits_for_requests: bool,
     /// Bytes that have arrived on lanes that have ended.
     arrived_before: u64,
 }
@@ -99,6 +101,7 @@ impl Pipes {
             refused_at: None,
             prefetch: None,
             speed: Speed::default(),
+            waits_for_requests: false,
             arrived_before: 0,
         };
         Arc::new(Self { pool: Lanes::new(opener, runtime) })
@@ -117,10 +120,9 @@ impl Pipes {
 
     /// The prefetched pieces of a file, in order.
     pub fn prefetched(&self, url: &Url) -> Vec<(Range, Pending)> {
-        let prefetch = self.pool.with(|opener, _, _| opener.prefetch.take());
-        prefetch
-            .filter(|prefetch| prefetch.url == *url)
-            .map_or(Vec::new(), |prefetch| prefetch.parts)
+        let is_of_file = |prefetch: &mut Prefetch| prefetch.url == *url;
+        let prefetch = self.pool.with(|opener, _, _| opener.prefetch.take_if(is_of_file));
+        prefetch.map_or(Vec::new(), |prefetch| prefetch.parts)
     }
 
     /// Opens up to `lanes` lanes now, since a transfer is about to begin. They stay open even if the
@@ -212,10 +214,13 @@ impl Connect for Opener {
                     }
                 });
             })?;
-            if can_be_fed(&lanes).await {
-                return Ok(Some(connected));
+            match can_be_fed(&lanes).await {
+                Some(true) => return Ok(Some(connected)),
+                Some(false) => {
+                    lanes.with(|_, open, supply| supply.expect(supply.expected().min(open.len())));
+                }
+                None => lanes.with(|opener, _, _| opener.waits_for_requests = true),
             }
-            lanes.with(|_, open, supply| supply.expect(supply.expected().min(open.len())));
             Ok(None)
         })
     }
@@ -243,7 +248,12 @@ impl Connect for Opener {
         close_unfed(lanes, supply);
         let arrived = self.arrived(lanes);
         self.speed.arrived(Instant::now(), arrived);
-        supply.cap(if self.speed.is_slow() { ENOUGH_FOR_SLOW } else { usize::MAX });
+        self.waits_for_requests &= outstanding(lanes) < LEAST_BYTES;
+        supply.cap(match (self.speed.is_slow(), self.waits_for_requests) {
+            (true, _) => ENOUGH_FOR_SLOW,
+            (false, true) => AT_ONCE,
+            (false, false) => usize::MAX,
+        });
         let closed = close_excess(lanes, supply.target());
         self.arrived_before += closed.iter().map(|lane| lane.arrived()).sum::<u64>();
         0
@@ -269,33 +279,46 @@ impl SharedLane for Pipe {
 }
 
 /// Whether the path is fast enough for another lane. From [`AT_ONCE`] lanes on this waits for the first
-/// bytes on the others, which are one RTT away.
-async fn can_be_fed(lanes: &Lanes<Opener>) -> bool {
+/// bytes on the others, which are one RTT away. `None` if too few bytes have been requested to judge that.
+async fn can_be_fed(lanes: &Lanes<Opener>) -> Option<bool> {
     let began = Instant::now();
+    // What had arrived before bytes began to arrive by which the path can be judged.
+    let mut before = lanes.with(|opener, open, _| opener.arrived(open));
     loop {
-        let (can_be_fed, has_responded) = lanes.with(|opener, open, _| {
-            let can_be_fed = if open.len() < AT_ONCE || began.elapsed() > patience(open) {
-                Some(true)
-            } else {
-                let judged = opener.speed.first_judged();
-                judged.map(|judged| !opener.speed.is_slow() || began > judged)
-            };
-            (can_be_fed, open.iter().any(|lane| lane.has_responded()))
+        let (can_be_fed, is_late, requested) = lanes.with(|opener, open, _| {
+            let judged = opener.speed.first_judged();
+            let judged = judged.map(|judged| !opener.speed.is_slow() || began > judged);
+            let can_be_fed = if open.len() < AT_ONCE { Some(true) } else { judged };
+            (can_be_fed, began.elapsed() > patience(open), outstanding(open))
         });
-        if let Some(can_be_fed) = can_be_fed {
+        if can_be_fed.is_some() {
             return can_be_fed;
         }
-        if !has_responded {
+        if is_late {
+            return (requested >= LEAST_BYTES).then_some(true);
+        }
+        let (arrived, is_enough) = lanes.with(|opener, open, _| opener.seen(open, before));
+        if arrived == before || !is_enough {
+            before = arrived;
             sleep(LOOK_FOR_FIRST).await;
             continue;
         }
         sleep(JUDGED_AFTER).await;
-        return lanes.with(|opener, open, _| {
-            let arrived = opener.arrived(open);
-            opener.speed.judge(Instant::now(), arrived);
-            !opener.speed.is_slow()
+        lanes.with(|opener, open, _| {
+            let (arrived, is_enough) = opener.seen(open, before);
+            if is_enough {
+                opener.speed.judge(Instant::now(), before, arrived);
+            } else {
+                // The responses were shorter than expected.
+                before = arrived;
+            }
         });
     }
+}
+
+/// Bytes that were requested on all lanes and have not arrived.
+fn outstanding(lanes: &[Arc<Pipe>]) -> u64 {
+    lanes.iter().map(|lane| lane.outstanding()).sum()
 }
 
 impl Opener {
@@ -334,6 +357,14 @@ impl Opener {
     /// Bytes that have arrived on all lanes.
     fn arrived(&self, lanes: &[Arc<Pipe>]) -> u64 {
         self.arrived_before + lanes.iter().map(|lane| lane.arrived()).sum::<u64>()
+    }
+
+    /// Bytes that have arrived, and whether those after the first `before`, and the rest of the responses that have begun,
+    /// are enough to judge the path.
+    fn seen(&self, lanes: &[Arc<Pipe>], before: u64) -> (u64, bool) {
+        let arrived = self.arrived(lanes);
+        let receiving: u64 = lanes.iter().map(|lane| lane.receiving()).sum();
+        (arrived, arrived.saturating_sub(before) + receiving >= LEAST_BYTES)
     }
 
     fn refuse(&mut self, supply: &mut Supply) {

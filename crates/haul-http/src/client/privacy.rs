@@ -9,8 +9,8 @@
 //!
 //! Without verification (`--insecure`) no connection is private.
 //!
-//! Otherwise any site could have a password sent to any program that listens on a port of this machine,
-//! or to a proxy, whose `localhost` is its own machine.
+//! Without the conditions of the second row, any site could have a password sent to any program that listens on a port
+//! of this machine, or to a proxy, whose `localhost` is its own machine.
 
 use super::options::HttpOptions;
 use super::proxy::Proxies;
@@ -39,7 +39,7 @@ impl Privacy {
         !self.is_insecure && (origin.scheme() == WebScheme::Https || self.stays_here(origin))
     }
 
-    /// Whether bytes sent without TLS stay on this machine.
+    /// Whether the location names a server of this machine, and bytes sent to `origin` without TLS stay on it.
     pub fn stays_here(&self, origin: &Origin) -> bool {
         self.is_local && is_direct(&self.proxies, origin)
     }

@@ -42,7 +42,7 @@ impl Proxies {
         Self { variables: variables.collect() }
     }
 
-    /// The same with the value of `--proxy`, which overrides all variables.
+    /// The same with the value of `--proxy`, which overrides all variables but `no_proxy`.
     #[must_use]
     pub fn with_option(mut self, value: Option<&str>) -> Self {
         self.variables.extend(value.map(|value| (OPTION.to_owned(), value.to_owned())));

@@ -81,7 +81,7 @@ pub struct Reader<R> {
     status: StatusCode,
     /// For each response that still needs the proof of a marker behind it (see `order`): receives the result.
     unproven: Vec<oneshot::Sender<bool>>,
-    /// Bytes of the last read into `ahead`.
+    /// Bytes of the last read of a body into `ahead`.
     last_read: usize,
     /// The writer notices the end of the reader when this is dropped.
     _is_read: oneshot::Sender<()>,

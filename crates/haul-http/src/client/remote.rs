@@ -20,7 +20,7 @@ use super::response::{Pending, Response};
 use super::trailing_check::TrailingCheck;
 use crate::parse::Url;
 
-/// Length of the first range that is requested, before the size of the file is known, in bytes.
+/// Least length of the first range, which is requested before the size of the file is known, in bytes.
 pub(super) const FIRST: u64 = PIECE;
 
 /// Bytes of a file of unknown size that are read when it is opened. Most such files end within them, which makes
@@ -293,6 +293,7 @@ impl Remote {
         if response.is_until_close() || check_part(&response, range, &self.facts).is_err() {
             return None;
         }
+        self.parts.fetch_add(1, Ordering::Relaxed);
         Some(Body::new(response, range))
     }
 

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! On a shared connection, the reader continues even if no task takes the bytes that have arrived: their consumer may
-//! first need a response behind them (deadlock otherwise). On a connection that a response has for itself, at most a
-//! window of bytes waits to be taken, and the reader stops until there is room.
+//! first need a response behind them (deadlock otherwise). On a connection that a response has for itself, the reader
+//! stops while a window of bytes waits to be taken.
 
 use std::fmt;
 use std::ops::Deref;
@@ -24,7 +24,7 @@ use super::error;
 use super::head::{Broken, Head};
 use crate::parse::{Coding, Url};
 
-/// Most bytes of a body that wait to be taken, if the reader can stop.
+/// While this many bytes of a body wait to be taken, the reader stops, if it can.
 const WINDOW: u64 = 512 << 10;
 
 /// The owner of a connection that is reserved for one request and its response.
@@ -50,7 +50,7 @@ enum Piece {
 struct Window {
     /// Bytes that wait to be taken.
     waiting: AtomicU64,
-    /// Most bytes that may wait.
+    /// While this many bytes wait, the reader stops.
     most: u64,
     taken: Notify,
 }
@@ -145,7 +145,7 @@ impl Pending {
     /// Waits for the head of the response.
     ///
     /// # Errors
-    /// If the connection ends before, or the response is malformed.
+    /// If the connection ends before, the response is malformed, or it does not begin in time.
     pub async fn head(mut self) -> Result<Response, Broken> {
         match self.pieces.recv().await {
             Some(Ok(Piece::Head(head, is_continued))) => Ok(Response {

@@ -13,11 +13,11 @@ pub const AT_ONCE: usize = 8;
 /// Number of lanes for a slow path: enough to fill it, as TCP begins with ten packets in flight on each.
 pub const ENOUGH_FOR_SLOW: usize = 4;
 
-/// How long after the first response the rate is judged.
+/// How long after the first bytes the rate is judged.
 pub const JUDGED_AFTER: Duration = Duration::from_millis(40);
 
 /// A path that has delivered fewer bytes by then, on all lanes, is slow: below 1.6 Mbit/s.
-const LEAST_BYTES: u64 = 8 << 10;
+pub const LEAST_BYTES: u64 = 8 << 10;
 
 /// From this rate on, in bytes per second, a path is not slow any more.
 const FAST: f64 = 400e3;
@@ -50,10 +50,10 @@ impl Speed {
         self.judged.is_some_and(|judged| judged.is_slow)
     }
 
-    /// Makes the first judgement, [`JUDGED_AFTER`] after the first response. `arrived` is the number of bytes received
-    /// on all lanes. Further calls have no effect.
-    pub fn judge(&mut self, now: Instant, arrived: u64) {
-        let is_slow = arrived < LEAST_BYTES;
+    /// Makes the first judgement, [`JUDGED_AFTER`] after the first bytes. `arrived` is the number of bytes received on
+    /// all lanes, `before` what it was before these. Further calls have no effect.
+    pub fn judge(&mut self, now: Instant, before: u64, arrived: u64) {
+        let is_slow = arrived.saturating_sub(before) < LEAST_BYTES;
         self.judged.get_or_insert(Judged { first: now, is_slow, since: now, arrived });
     }
 
@@ -79,8 +79,8 @@ mod tests {
         let at = |millis| begin + Duration::from_millis(millis);
         let mut speed = Speed::default();
         assert!(!speed.is_slow() && speed.first_judged().is_none());
-        speed.judge(at(0), 3000);
-        speed.judge(at(1), 1 << 20);
+        speed.judge(at(0), 9000, 12_000);
+        speed.judge(at(1), 9000, 1 << 20);
         assert!(speed.is_slow(), "the first judgement counts");
         speed.arrived(at(500), 10 << 20);
         assert!(speed.is_slow(), "not before a second has passed");
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn a_path_that_delivers_at_once_is_not_slow() {
         let mut speed = Speed::default();
-        speed.judge(Instant::now(), 14_000);
+        speed.judge(Instant::now(), 0, 14_000);
         assert!(!speed.is_slow());
     }
 }

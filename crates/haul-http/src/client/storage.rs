@@ -86,7 +86,7 @@ impl HttpStorage {
     /// of this machine for the journals of unfinished uploads.
     ///
     /// # Errors
-    /// The server cannot be reached, or refuses access.
+    /// The server cannot be reached, sign-in fails, or the server reports a transient failure.
     pub async fn open_dav(
         host: Arc<HttpHost>,
         location: Location,
@@ -295,7 +295,7 @@ impl Storage for HttpStorage {
     }
 
     async fn read_whole(&self, path: &RelPath, limit: u64) -> Result<Whole> {
-        // A file that a stat has opened has its beginning here already, and often that is all of it.
+        // A file that was open before the storage has its beginning here already, and often that is all of it.
         let opened = self.inner.opened().remove(path);
         if let Some(file) = opened.filter(|file| file.identity().size <= limit) {
             return file.whole().await;

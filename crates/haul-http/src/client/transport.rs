@@ -36,7 +36,7 @@ pub struct Transport {
 struct State {
     leases: HashMap<Origin, Arc<Leases>>,
     pipes: HashMap<Origin, Arc<Pipes>>,
-    /// The origin whose link is measured: the last one from which parts of files were requested.
+    /// The origin whose link is measured: the last one that got a part or a small request on its shared lanes.
     measured: Option<Origin>,
     expected: usize,
     target: usize,
@@ -86,7 +86,7 @@ impl Transport {
         Arc::clone(pipes)
     }
 
-    /// The same for parts of files: from now on the link to this origin is measured.
+    /// The same for parts of files and small requests: from now on the link to this origin is measured.
     pub fn pipes_of_parts(&self, origin: &Origin) -> Arc<Pipes> {
         self.lock().measured = Some(origin.clone());
         self.pipes(origin)

@@ -1,5 +1,5 @@
-//! Authentication challenges: `WWW-Authenticate` and `Proxy-Authenticate` (RFC 9110, section 11.6.1), as
-//! one header with several challenges or as several headers.
+//! Authentication challenges: `WWW-Authenticate` (RFC 9110, section 11.6.1), as one header with several
+//! challenges or as several headers.
 //!
 //! The grammar is awkward: commas separate both challenges and the parameters of one, so a comma starts a
 //! new challenge only if a word without `=` follows.

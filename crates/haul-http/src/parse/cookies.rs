@@ -44,7 +44,7 @@ pub struct Cookie {
     /// Sent over TLS or to this machine only.
     secure: bool,
     http_only: bool,
-    /// Seconds since the epoch; `None` for as long as the program runs.
+    /// Seconds since the epoch; `None` for a session cookie.
     expires: Option<i64>,
 }
 
@@ -251,7 +251,7 @@ impl Cookie {
 /// Parses a cookies.txt, as browser extensions, curl, wget and aria2 write it.
 ///
 /// # Errors
-/// A line is neither a cookie nor a comment.
+/// If it is not text, or a line is neither a cookie nor a comment.
 pub fn read(bytes: &[u8]) -> Result<Vec<Cookie>, CookieFileError> {
     let text = std::str::from_utf8(bytes).map_err(|_| CookieFileError::NoText)?;
     if text.starts_with("SQLite format 3") || text.contains('\0') {

@@ -1,7 +1,7 @@
 //! Parses HTML index pages of Apache, nginx, lighttpd, IIS, Tomcat, Go, Python, rclone, Caddy and others.
 //!
-//! There is no standard for such pages. All have a link for each entry, relative to the directory, with a
-//! slash at the end for directories, so these links are parsed. Names come from the links, since the text is
+//! There is no standard for such pages. All have a link for each entry, with a slash at the end for
+//! directories, so these links are parsed. Names come from the links, since the text is
 //! truncated after some 20 to 50 characters. A link that leads elsewhere is no entry. Nor is one with a query
 //! (as those that sort the page) or fragment, unless its text contains the `?` or `#` as well: WEBrick does not
 //! encode it.
@@ -33,7 +33,7 @@ pub use recognise::PREFIX;
 /// The longest page that is accepted: some 200 000 entries.
 pub const LONGEST: usize = 32 << 20;
 
-/// The most bytes of text behind a link that are searched for a size.
+/// The most bytes of a link's text that are examined, and of the text behind it, in which a size is sought.
 const TEXT_MAX: usize = 256;
 
 /// The content of an index page.
@@ -70,7 +70,7 @@ pub enum IndexError {
 /// Whether a page is the index of `base` and not a document. Call this only for a URL whose path
 /// ends with a slash: an index page saved as a file looks the same.
 ///
-/// `prefix` is the beginning of the page, [`PREFIX`] bytes of it.
+/// `prefix` is the page or its beginning; only the first [`PREFIX`] bytes are examined.
 pub fn is_index(content_type: &str, base: &Base, prefix: &[u8]) -> bool {
     let media_type = content_type.split(';').next().unwrap_or_default().trim();
     let is_html = ["text/html", "application/xhtml+xml"];
@@ -177,7 +177,7 @@ impl Reader {
                     self.unclear = Some((name, Vec::new()));
                 }
             }
-            // A link to the parent, elsewhere, or the page in another order.
+            // A link to the page itself, its parent, or elsewhere.
             Ok(Target::This) | Err(_) => {}
         }
     }

@@ -1,4 +1,4 @@
-//! Parsers for untrusted text from servers: bounded, validated, without I/O.
+//! Parsers for untrusted text, mostly from servers: bounded, validated, without I/O.
 //!
 //! | file | from | to |
 //! |---|---|---|

@@ -6,8 +6,8 @@
 //! every later call returns again.
 //!
 //! The server is not trusted: a document type is refused, and with it every declared entity ("billion
-//! laughs"); each element has limits in bytes, depth and attributes; nothing recurses. The caller bounds the
-//! number of resources.
+//! laughs"); each element has limits in bytes, depth and attributes; nothing recurses. The number of
+//! resources has no limit here.
 
 mod limits;
 mod resource;

@@ -69,8 +69,8 @@ mod tests {
         let digest = parsed(EXAMPLE).unwrap();
         assert_eq!((digest[0], digest[31]), (0x44, 0x38));
         assert_eq!(value(digest), EXAMPLE);
-        let padded = EXAMPLE.replace("=:", ":").replacen(':', "=:", 1);
-        assert_eq!(parsed(&padded), Some(digest), "{padded}");
+        let unpadded = EXAMPLE.replace("=:", ":").replacen(':', "=:", 1);
+        assert_eq!(parsed(&unpadded), Some(digest), "{unpadded}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Serves one connection: TLS if configured, then HTTP/1.1 or HTTP/2.
+//! Serves one connection: HTTP/1.1, or over TLS also HTTP/2.
 
 use std::convert::Infallible;
 use std::future::{Future, pending};

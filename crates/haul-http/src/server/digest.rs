@@ -1,7 +1,7 @@
 //! SHA-256 digests of files, requested with a HEAD (RFC 9530).
 //!
 //! They are computed in steps on the disk threads, which serve other requests in between, and end after
-//! a step once the client has closed its connection.
+//! a step once the client has closed its sending side.
 
 use std::fs::File;
 use std::io;

@@ -11,7 +11,7 @@ pub(super) const RECEIVED: usize = 512 << 10;
 /// Most bytes of an XML request body: `dav-server` has the same limit for those that it parses.
 pub(super) const XML: usize = 64 << 10;
 
-/// How deep elements may be nested. XML parsers are recursive, and a stack overflow ends the program.
+/// How deep elements may be nested. `dav-server` parses XML recursively, and a stack overflow ends the program.
 pub(super) const XML_DEPTH: usize = 64;
 
 /// Most bytes of the name of an XML namespace. Each name in the namespace stores a copy of it.

@@ -212,7 +212,7 @@ fn is_named(lock: &DavLock, path: &DavPath, token: &str) -> bool {
     lock.token == token && covers(lock, path.as_bytes())
 }
 
-/// Whether a lock is on something in a directory.
+/// Whether a lock is on a directory or something in it.
 fn is_below(lock: &DavLock, directory: &[u8]) -> bool {
     is_within(trimmed(lock.path.as_bytes()), trimmed(directory))
 }
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_lock_expires_unless_it_is_refreshed() {
+    async fn an_expired_lock_blocks_nothing_and_cannot_be_refreshed() {
         let locks = Locks::default();
         let short = Some(Duration::from_millis(20));
         let held = locks.lock(&path("/a"), None, None, short, false, false).await.unwrap();

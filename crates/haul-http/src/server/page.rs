@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn the_breadcrumb_links_every_parent() {
+    fn the_breadcrumb_links_a_parent_but_not_the_directory_itself() {
         let page = page(b"/a b/<c>/", &[], true);
         assert!(page.contains("<a href=\"/a%20b/\">a b</a>"), "{page}");
         assert!(page.contains("<span aria-current=\"page\">&lt;c&gt;</span>"), "{page}");

@@ -124,7 +124,7 @@ impl Stored {
         }
     }
 
-    /// Stores `sets`, whose paths are below `from`, at the same paths below `to`.
+    /// Stores `sets`, whose paths are `from` or below it, at the same paths relative to `to`.
     fn put_all(&mut self, sets: Vec<(Vec<u8>, Set)>, from: &[u8], to: &[u8]) {
         for (path, set) in sets {
             let path = [to, &path[from.len()..]].concat();

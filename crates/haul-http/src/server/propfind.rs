@@ -52,7 +52,7 @@ const USUAL: [&str; 8] = [
 enum Wanted {
     /// `USUAL`, dead properties, and these.
     All(Vec<Name>),
-    /// The names of all properties.
+    /// The names of `USUAL` and dead properties.
     Names,
     /// Only these.
     These(Vec<Name>),

@@ -133,7 +133,7 @@ impl DavServerBuilder {
     }
 
     /// Adds a host name under which clients may access the server. Without a password, requests may use only these
-    /// names, the names of this machine, `localhost`, and IP addresses.
+    /// names, the names of this machine, `localhost` and its subdomains, and IP addresses.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.names.push(name.into());

@@ -130,8 +130,9 @@ impl fmt::Debug for ServerTls {
     }
 }
 
-/// Cipher suites, fastest first on this processor. With AES instructions, AES-128 is the fastest
-/// and as safe as any; without them, AES is slow and its timing leaks traces of the key.
+/// The default cipher suites, those of TLS 1.3 fastest first on this processor. With AES instructions,
+/// AES-128 is the fastest and as safe as any; without them, AES is slow and its timing leaks traces of
+/// the key.
 fn preferred() -> CryptoProvider {
     use provider::cipher_suite::{
         TLS13_AES_128_GCM_SHA256 as AES_128, TLS13_AES_256_GCM_SHA384 as AES_256,

@@ -162,7 +162,7 @@ impl Upload {
             return Ok(());
         }
         if self.part.is_some() && self.size.is_some_and(|size| size != self.offset) {
-            // `dav-server` counts as well, and responds with the proper status.
+            // `dav-server` compares the lengths only after this, when the file would have its name.
             return Err(FsError::GeneralFailure);
         }
         let (file, part, time) = (Arc::clone(&self.file), self.part.take(), self.modified);

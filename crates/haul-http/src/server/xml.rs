@@ -1,5 +1,5 @@
-//! Parses XML request bodies into a tree, and writes them so that they do not depend on namespace declarations
-//! of their context. The size of the tree is bounded by that of the request, its depth by `XML_DEPTH`.
+//! Parses XML request bodies into a tree, and writes them so that of their context they need only the namespace
+//! declaration of `D`. The size of the tree is bounded by that of the request, its depth by `XML_DEPTH`.
 
 use quick_xml::NsReader;
 use quick_xml::events::{BytesStart, Event};

@@ -1,4 +1,4 @@
-//! A server whose responses are scripted by a test, and which records all requests.
+//! A server whose responses are scripted by a test, and which records the requests.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -55,7 +55,7 @@ pub(crate) enum Reply {
     Lost,
     /// As `Respond`, and discards what was received behind the request.
     RespondAndDrop(u16, Vec<(&'static str, String)>, String),
-    /// Never responds, and reads nothing of the body.
+    /// Never responds, reads nothing of the body, and does not record the request.
     Unread,
     /// Sends a body that is shorter than its length.
     Cut(u16, String),
@@ -116,14 +116,14 @@ impl Scripted {
         Self { url, requests }
     }
 
-    /// All requests of a method.
+    /// All recorded requests of a method.
     pub(crate) fn requests(&self, method: &str) -> Vec<Request> {
         let requests = self.requests.lock().unwrap();
         requests.iter().filter(|request| request.method == method).cloned().collect()
     }
 }
 
-/// Serves a connection. Returns `None` when the client has disconnected, which is not an error.
+/// Serves a connection until either side closes it. Always returns `None`, so that `?` can end it.
 async fn serve(
     stream: TcpStream,
     from: u16,
@@ -173,14 +173,14 @@ async fn serve(
             }
             Reply::Close(_) | Reply::Unread => return None,
             Reply::Silent => {
-                // Until the client disconnects.
+                // Until the client disconnects or sends more.
                 drop(stream.fill_buf().await);
                 return None;
             }
             Reply::Endless(status, headers) => {
                 let head = response_head(status, "Transfer-Encoding: chunked", &headers);
                 stream.write_all(head.as_bytes()).await.ok()?;
-                // Until the client disconnects.
+                // Until the client disconnects or sends more.
                 drop(stream.fill_buf().await);
                 return None;
             }

@@ -1,5 +1,5 @@
-//! A server that falls silent, at every point where the client depends on it: the wait is reported
-//! with what the client expects, and it is bounded.
+//! A server that falls silent in the middle of an operation: the wait is reported with what the
+//! client expects, and it is bounded.
 
 use std::pin::pin;
 use std::sync::Arc;

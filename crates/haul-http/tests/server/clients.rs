@@ -26,7 +26,7 @@ fn litmus_passes_every_suite() {
 }
 
 #[test]
-fn rclone_uploads_and_downloads_with_times() {
+fn rclone_uploads_with_times_and_downloads() {
     if !has_tool("rclone") {
         return;
     }

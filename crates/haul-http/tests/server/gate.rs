@@ -1,4 +1,4 @@
-//! Access control of the server: passwords, `Host` and `Origin` checks, connection limits, shutdown.
+//! Access control of the server (passwords, `Host` and `Origin` checks, limits), its observer, and its shutdown.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -51,7 +51,7 @@ fn a_client_with_too_many_wrong_passwords_gets_429() {
 }
 
 #[test]
-fn an_unauthorized_upload_gets_401_before_its_body_is_complete() {
+fn an_unauthorized_upload_gets_401_and_stores_nothing() {
     let site = guarded();
     let response = site.put("/file", &[], &vec![0; 700_000]);
     assert_eq!(response.status, 401);
@@ -137,7 +137,7 @@ fn a_header_that_is_too_long_gets_431() {
 }
 
 #[test]
-fn the_observer_receives_every_client_action() {
+fn the_observer_receives_connections_and_requests() {
     let actions = Arc::new(Mutex::new(Vec::new()));
     let observed = Arc::clone(&actions);
     let mut site = Site::with(|builder| {

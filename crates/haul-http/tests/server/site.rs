@@ -93,8 +93,8 @@ impl Site {
         stream
     }
 
-    /// Sends a request with exactly these headers after `Host`; the connection is closed after the
-    /// response.
+    /// Sends a request with `Host`, these headers, and the length of a body that is not empty; the
+    /// connection is closed after the response.
     pub(crate) fn send(&self, line: &str, headers: &[&str], body: &[u8]) -> Response {
         let host = format!("Host: {}", self.authority());
         let headers: Vec<&str> =

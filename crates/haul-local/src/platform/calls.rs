@@ -30,8 +30,8 @@ pub(crate) trait Platform: Debug + Send + Sync {
     /// Renames within a directory; `EXIST` if the new name exists.
     fn rename_new(&self, directory: BorrowedFd<'_>, from: &[u8], to: &[u8]) -> Result<()>;
 
-    /// Reserves space for `size` bytes without changing the length. An error means only that there
-    /// is not enough space; `Ok` does not promise a reservation.
+    /// Reserves space for `size` bytes without changing the length. An error means only that the
+    /// file does not fit; `Ok` does not promise a reservation.
     fn reserve(&self, file: BorrowedFd<'_>, size: u64) -> Result<()>;
 
     /// Makes an empty file a reflink of another one. `false` if that is not possible.

@@ -1,5 +1,5 @@
-//! [`Platform`] for Linux. Calls that the kernel or file system lacks are remembered, so that they are
-//! tried once and not for every file.
+//! [`Platform`] for Linux. That `openat2`, `O_TMPFILE` or `AT_EMPTY_PATH` does not work is remembered, so
+//! that it is tried once and not for every file.
 
 use std::ffi::CString;
 use std::num::NonZeroU64;

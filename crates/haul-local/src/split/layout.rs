@@ -57,7 +57,7 @@ impl Layout {
         self.parts.iter().map(|part| part.size).sum()
     }
 
-    /// The folder as one file, with time, mode and owner of the first part.
+    /// The folder as one file, with time, mode, owner and ID of the first part.
     pub(super) fn entry(&self, path: &RelPath) -> Entry {
         let mut entry = Entry::new(path.clone(), EntryKind::File, self.size());
         if let Some(first) = self.parts.first() {

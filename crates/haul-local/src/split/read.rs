@@ -2,8 +2,8 @@
 //!
 //! Parts of a stored folder are opened for each range and compared with those found when the file
 //! was opened: a replaced part is noticed, and descriptors suffice for any number of parts. Opening
-//! a part on a server takes an RTT, so the last few readers of remote parts stay open (`far`). While
-//! a file is written, its parts are held open by the writer.
+//! a part on a server takes an RTT, so the last few readers of remote parts stay open (`far`). The
+//! reader of a file that is being written holds all its parts open.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -165,7 +165,7 @@ impl Shared {
         Err(Error::new(ErrorKind::Busy, "create").at(self.inner.location().display(path)))
     }
 
-    /// The journal is beside the file; `None` unless the inner storage is local.
+    /// The journal is beside the file; `None` if the inner storage is not local, or the path too long.
     fn journal_path(&self, path: &RelPath) -> Option<PathBuf> {
         let inner: &dyn Any = &*self.inner;
         inner.downcast_ref::<LocalStorage>()?.journal_path(path)

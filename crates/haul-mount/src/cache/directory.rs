@@ -3,7 +3,7 @@
 //! ```text
 //! haul-mount-cache          marks the directory and is locked while a mount uses it; the version of the format
 //! order                     names of 16 bytes each, the least recently used first
-//! new                       the block that is being written
+//! new                       the block or the order that is being written
 //! 3f/0a…91-20000            a block: 2 + 30 hex digits of its name, its length in hex; 32 bytes of checksum at the end
 //! ```
 

@@ -57,7 +57,7 @@ pub(crate) enum Change {
     Flush(u64),
     /// Waits until an open file is stored.
     Fsync(u64),
-    /// Reserves (`mode` 0) or removes space of an open file.
+    /// Reserves or removes space of an open file; `mode` is that of `fallocate(2)`.
     Fallocate { handle: u64, offset: u64, length: u64, mode: u32 },
     /// A change that is never possible.
     Unsupported,

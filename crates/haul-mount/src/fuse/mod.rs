@@ -18,7 +18,7 @@ pub(crate) use reply::{
     Attributes, Body, Handle, Kind, Listing, ListingEntry, Opening, Reply, Statistics, attributes,
     entry, no_entry, outdated, reply_head, statistics, written,
 };
-pub(crate) use request::{Operation, Request};
+pub(crate) use request::{Header, Operation, Request};
 
 /// The node number of the root.
 pub(crate) const ROOT: u64 = 1;
@@ -37,7 +37,7 @@ pub(crate) enum CodecError {
         /// The field.
         field: &'static str,
     },
-    /// The length in the header is not that of the request.
+    /// The length in the header is not that of the request, or the header is incomplete.
     #[error("a request of {bytes} bytes has the length {length} in it")]
     Length {
         /// The length in the header.

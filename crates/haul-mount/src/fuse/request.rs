@@ -36,6 +36,8 @@ pub(crate) struct Header {
     pub(crate) unique: u64,
     /// The node that it concerns.
     pub(crate) node: u64,
+    /// The ID of the thread that waits for the response; 0 if it is in another PID namespace.
+    pub(crate) thread: u32,
 }
 
 /// A request of the kernel.
@@ -125,9 +127,11 @@ impl Request {
         }
         let unique = fields.u64("unique")?;
         let node = fields.u64("node")?;
+        let (_user, _group) = (fields.u32("user")?, fields.u32("group")?);
+        let thread = fields.u32("thread")?;
         let body = Fields::new(opcode, &bytes[HEADER..]);
         let operation = Operation::decode(opcode, body)?;
-        Ok(Self { header: Header { unique, node }, operation })
+        Ok(Self { header: Header { unique, node, thread }, operation })
     }
 }
 

@@ -28,9 +28,9 @@ fn words(numbers: &[u64]) -> Vec<u8> {
 }
 
 #[test]
-fn a_request_has_the_number_and_the_node_of_its_header() {
+fn a_request_has_the_number_the_node_and_the_thread_of_its_header() {
     let decoded = Request::decode(&request(1, 9, b"name\0")).unwrap();
-    assert_eq!(decoded.header, Header { unique: 7, node: 9 });
+    assert_eq!(decoded.header, Header { unique: 7, node: 9, thread: 3 });
     assert_eq!(decoded.operation, Operation::Lookup(b"name".to_vec()));
 }
 

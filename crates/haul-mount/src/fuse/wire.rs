@@ -2,7 +2,7 @@
 
 use super::CodecError;
 
-/// Decodes fields from the front of a request's body.
+/// Decodes fields from the front of a request or of its body.
 #[derive(Debug)]
 pub(super) struct Fields<'a> {
     opcode: u32,

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-/// Length of a block in bytes; the last one of a file is shorter. By default, the kernel requests this much at a time
-/// when it reads ahead.
+/// Length of a block in bytes; the last one of a file may be shorter. By default, the kernel requests this much at a
+/// time when it reads ahead.
 pub(super) const BLOCK: u64 = 128 << 10;
 
 /// A reader counts as paused once blocks were requested or added this many times since a block was read ahead for it.

@@ -18,6 +18,9 @@ use crate::status::{MemoryStatus, OpenFile, ReadCounts, Status, WindowStatus};
 /// Longest single request that reads ahead, in bytes.
 const MOST_RUN: u64 = 4 << 20;
 
+/// A stream has read this many times as much as one request reads ahead.
+const READ_PER_RUN: u64 = 16;
+
 /// Shortest part of a request that is spread over lanes, in bytes: a little less than TCP sends in the first RTT.
 const LEAST_PART: u64 = 12 << 10;
 
@@ -149,9 +152,11 @@ impl Context {
         bytes.div_ceil(lanes).next_multiple_of(PART_UNIT).max(LEAST_PART)
     }
 
-    /// Length of a request that reads `ahead` bytes ahead, in blocks.
-    pub(super) fn run_blocks(&self, ahead: u64) -> u64 {
-        let most = self.share.decision().range_bytes.min(MOST_RUN);
+    /// Length in blocks of a request that reads `ahead` bytes ahead of a stream that has read `read` bytes. At the
+    /// beginning, lanes are in slow start: a long request would take many RTTs, while the stream waits for its first
+    /// bytes.
+    pub(super) fn run_blocks(&self, ahead: u64, read: u64) -> u64 {
+        let most = self.share.decision().range_bytes.min(MOST_RUN).min(read / READ_PER_RUN);
         (ahead / 4).min(most).max(BLOCK) / BLOCK
     }
 }

@@ -222,6 +222,8 @@ pub(super) struct Flight {
     next: u64,
     end: u64,
     is_ahead: bool,
+    /// Whether it may be spread over the lanes: a process waits for it, or will soon.
+    is_urgent: bool,
     /// Whether a process got the start of the next block already.
     is_used: bool,
     /// Whether a request has failed.
@@ -229,14 +231,19 @@ pub(super) struct Flight {
 }
 
 impl Flight {
-    /// Will fetch blocks that the caller has claimed. `is_ahead` if no process waits for them.
-    pub(super) fn new(version: &Arc<Version>, indices: &Indices<u64>, is_ahead: bool) -> Self {
-        let (next, end) = (indices.start, indices.end);
-        if is_ahead {
-            version.context.blocks().begin_ahead((end - next) * BLOCK);
-        }
-        let version = Arc::clone(version);
-        Self { version, next, end, is_ahead, is_used: false, is_retry: false }
+    /// Will fetch blocks that the caller has claimed, and for which a process waits.
+    pub(super) fn new(version: &Arc<Version>, indices: &Indices<u64>) -> Self {
+        let (version, Indices { start: next, end }) = (Arc::clone(version), indices.clone());
+        let (is_ahead, is_urgent, is_used, is_retry) = (false, true, false, false);
+        Self { version, next, end, is_ahead, is_urgent, is_used, is_retry }
+    }
+
+    /// Will fetch blocks that the caller has claimed, ahead of a reader. `is_urgent` if that has just begun.
+    pub(super) fn ahead(version: &Arc<Version>, indices: &Indices<u64>, is_urgent: bool) -> Self {
+        version.context.blocks().begin_ahead((indices.end - indices.start) * BLOCK);
+        let mut flight = Self::new(version, indices);
+        (flight.is_ahead, flight.is_urgent) = (true, is_urgent);
+        flight
     }
 
     /// Fetches the blocks, with retries until there was no progress for the timeout.
@@ -331,11 +338,11 @@ impl Flight {
         Ok(())
     }
 
-    /// Requests a range. If a process waits for it, it is spread over the lanes of a long path, except at the start of
-    /// the file, which usually comes along with the open.
+    /// Requests a range. If a process waits for it, or will soon, it is spread over the lanes of a long path, except at
+    /// the start of the file, which usually comes along with the open.
     fn arriving(&self, range: Range) -> BlockStream {
         let reader = self.version.reader();
-        let is_spread = !self.is_ahead
+        let is_spread = self.is_urgent
             && !self.is_retry
             && range.start() > 0
             && range.len() <= MOST_SPREAD

@@ -263,7 +263,7 @@ impl Files {
     }
 
     /// Programs see a longer file than the one that a handle reads. If that is the file which was opened, and not one
-    /// that has taken its name, all handles of this version read its present version from now on.
+    /// that has taken its name, all handles of the kernel to this version read the present one from now on.
     pub(crate) async fn follow(&self, handle: u64) {
         let Some(Content::Ranged(old)) = self.handle(handle).map(|file| file.content()) else {
             return;

@@ -22,6 +22,14 @@ const FIRST_AHEAD: u64 = 512 << 10;
 /// Reads after which the direction of a stream is certain.
 const SETTLED: u64 = 4;
 
+/// What should be in memory or in flight beyond a read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Ahead {
+    pub(super) range: Range,
+    /// Bytes that the stream has read so far.
+    pub(super) read: u64,
+}
+
 /// The streams of reads in one file.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
@@ -46,7 +54,7 @@ struct Stream {
 impl Streams {
     /// Records a read. `stalled` if it has to wait for bytes; `window` is how many bytes a file may read ahead. Returns
     /// what should be in memory or in flight, if anything, beyond the read itself.
-    pub(super) fn on_read(&mut self, range: Range, stalled: bool, window: u64) -> Option<Range> {
+    pub(super) fn on_read(&mut self, range: Range, stalled: bool, window: u64) -> Option<Ahead> {
         self.reads += 1;
         let now = self.reads;
         if let Some(stream) = self.streams.iter_mut().find(|stream| stream.is_continued_by(range)) {
@@ -90,7 +98,7 @@ impl Stream {
         }
     }
 
-    fn continued(&mut self, range: Range, stalled: bool, window: u64) -> Option<Range> {
+    fn continued(&mut self, range: Range, stalled: bool, window: u64) -> Option<Ahead> {
         if self.reads == 1 {
             self.is_backward = range.start() < self.low;
         } else if self.reads < SETTLED && range.end() > self.high {
@@ -113,13 +121,13 @@ impl Stream {
         self.wanted()
     }
 
-    fn wanted(&self) -> Option<Range> {
+    fn wanted(&self) -> Option<Ahead> {
         let range = if self.is_backward {
             Range::between(self.low.saturating_sub(self.ahead), self.low)
         } else {
             Range::new(self.high, self.ahead)
         };
-        (!range.is_empty()).then_some(range)
+        (!range.is_empty()).then_some(Ahead { range, read: self.high - self.low })
     }
 }
 
@@ -133,7 +141,7 @@ mod tests {
 
     fn read(streams: &mut Streams, start: u64, stalled: bool) -> u64 {
         let range = Range::new(start, 128 * KIB);
-        streams.on_read(range, stalled, WINDOW).map_or(0, Range::len)
+        streams.on_read(range, stalled, WINDOW).map_or(0, |ahead| ahead.range.len())
     }
 
     #[test]
@@ -207,11 +215,11 @@ mod tests {
             let range = Range::new(100 * MIB + step * 128 * KIB, 128 * KIB);
             let ahead = streams.on_read(range, true, WINDOW);
             if step < 5 {
-                assert_eq!(ahead.unwrap().end(), range.start());
+                assert_eq!(ahead.unwrap().range.end(), range.start());
             }
         }
         let range = Range::new(100 * MIB - 128 * KIB, 128 * KIB);
-        let ahead = streams.on_read(range, false, WINDOW).unwrap();
+        let ahead = streams.on_read(range, false, WINDOW).unwrap().range;
         assert_eq!((ahead.end(), ahead.len()), (range.start(), WINDOW));
     }
 
@@ -219,6 +227,6 @@ mod tests {
     fn the_first_read_ahead_is_no_longer_than_a_small_window() {
         let mut streams = Streams::default();
         let range = Range::new(0, 4 * KIB);
-        assert_eq!(streams.on_read(range, true, KIB).map(Range::len), Some(KIB));
+        assert_eq!(streams.on_read(range, true, KIB).map(|ahead| ahead.range.len()), Some(KIB));
     }
 }

@@ -13,8 +13,12 @@ use tokio::time::timeout;
 use super::blocks::BLOCK;
 use super::context::Context;
 use super::fetch::{Flight, Piece, Version};
-use super::pattern::Streams;
+use super::pattern::{Ahead, Streams};
 use crate::lock::lock;
+
+/// The first bytes of a stream, which are spread over the lanes when they are read ahead: while TCP is in slow start, a
+/// whole block on one lane takes four RTTs.
+const YOUNG: u64 = 2 << 20;
 
 /// An open file. All handles of one version of a file share it. Dropping it abandons what is in flight.
 #[derive(Debug)]
@@ -69,7 +73,7 @@ impl Source {
     pub(super) fn fetch_head(&self) {
         let first = self.clipped(Range::new(0, BLOCK));
         for run in runs(&self.version.claim(indices(first), 1, 1), 1) {
-            self.fetch(&run, false);
+            self.fetch(Flight::new(&self.version, &run));
         }
     }
 
@@ -101,7 +105,7 @@ impl Source {
         counters.misses.add(misses as u64);
         let stalled = misses > 0;
         for run in runs(&missing, u64::MAX) {
-            self.fetch(&run, false);
+            self.fetch(Flight::new(&self.version, &run));
         }
         self.on_read(range, stalled);
         let mut held = Vec::with_capacity(pieces.len());
@@ -120,8 +124,7 @@ impl Source {
         range.intersection(Range::new(0, self.version.size()))
     }
 
-    fn fetch(&self, indices: &Indices<u64>, is_ahead: bool) {
-        let flight = Flight::new(&self.version, indices, is_ahead);
+    fn fetch(&self, flight: Flight) {
         let mut tasks = lock(&self.tasks);
         while tasks.try_join_next().is_some() {}
         tasks.spawn_on(flight.run(), &self.runtime);
@@ -142,12 +145,13 @@ impl Source {
             }
             wanted
         };
-        let Some(wanted) = wanted.map(|wanted| self.clipped(wanted)) else { return };
+        let Some(Ahead { range, read }) = wanted else { return };
+        let wanted = self.clipped(range);
         if wanted.is_empty() {
             return;
         }
         // A few blocks are not worth a request of their own, except at the end of the file (backward: at its start).
-        let run = context.run_blocks(wanted.len());
+        let run = context.run_blocks(wanted.len(), read);
         let is_rest = wanted.end() == self.version.size() || wanted.start() == 0;
         let room = {
             let mut blocks = context.blocks();
@@ -157,7 +161,8 @@ impl Source {
         let least = if is_rest { 1 } else { run.min(room) };
         let missing = self.version.claim(indices(wanted), least, room);
         for run in runs(&missing, run) {
-            self.fetch(&run, true);
+            let is_urgent = read + (run.start * BLOCK).saturating_sub(wanted.start()) < YOUNG;
+            self.fetch(Flight::ahead(&self.version, &run, is_urgent));
         }
     }
 }

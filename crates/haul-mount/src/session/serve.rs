@@ -15,12 +15,15 @@ use tokio::time::sleep;
 
 use super::device::Device;
 use super::in_flight::InFlight;
-use crate::fuse::{Body, MAX_REQUEST, Negotiated, Operation, Reply, Request, negotiate, outdated};
+use super::signals;
+use crate::fuse::{
+    Body, Header, MAX_REQUEST, Negotiated, Operation, Reply, Request, negotiate, outdated,
+};
 
 /// The kernel refuses to write a request into a buffer that is smaller than the longest one.
 const BUFFER: usize = MAX_REQUEST as usize + 4096;
 
-/// How long a request goes on after a signal.
+/// How long a request goes on after a signal; after a harmless one, how often to look for others.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// Handles requests.
@@ -172,10 +175,10 @@ impl<H: Handler> Served<H> {
         }
     }
 
-    /// Aborts a request, unless it is done soon. The kernel sends this for each signal, also for those of timers,
-    /// after which no program expects `EINTR` from `rename` or `ftruncate`.
+    /// Aborts a request, unless it is done soon, or only harmless signals are pending. The kernel sends this for the
+    /// first signal, also for that of a timer, after which no program expects `EINTR` from `rename` or `ftruncate`.
     fn interrupt(&self, unique: u64, other: u64) {
-        if !self.in_flight.contains(other) {
+        if self.in_flight.thread(other).is_none() {
             // Another thread may have read that request and not yet begun: on EAGAIN, the kernel repeats the INTERRUPT,
             // unless that request has got its response.
             self.device.send(unique, Some(Errno::AGAIN), &[]);
@@ -184,7 +187,13 @@ impl<H: Handler> Served<H> {
         // A weak reference: the device is closed when the session ends, not after the pause.
         let (device, in_flight) = (Arc::downgrade(&self.device), Arc::clone(&self.in_flight));
         self.runtime.spawn(async move {
-            sleep(GRACE).await;
+            loop {
+                sleep(GRACE).await;
+                let Some(thread) = in_flight.thread(other) else { return };
+                if signals::is_stopped(thread) {
+                    break;
+                }
+            }
             if in_flight.abort(other)
                 && let Some(device) = device.upgrade()
             {
@@ -194,14 +203,14 @@ impl<H: Handler> Served<H> {
     }
 
     fn handle(&self, request: Request) {
-        let unique = request.header.unique;
+        let Header { unique, thread, .. } = request.header;
         if let Some(reply) = self.handler.handle_now(&request) {
             respond(&self.device, &*self.handler, unique, &reply);
             return;
         }
         let handler = Arc::clone(&self.handler);
         let (device, in_flight) = (Arc::clone(&self.device), Arc::clone(&self.in_flight));
-        self.in_flight.spawn(&self.runtime, unique, async move {
+        self.in_flight.spawn(&self.runtime, (unique, thread), async move {
             let reply = AssertUnwindSafe(Arc::clone(&handler).handle(request)).catch_unwind();
             // After a panic the process gets an error; the others are not affected.
             let reply = reply.await.unwrap_or_else(|_| Reply::from(Errno::IO));

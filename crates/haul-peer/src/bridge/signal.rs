@@ -27,7 +27,7 @@ use crate::wire::messages::Empty;
 /// Time limit for the TCP connect, for the TLS handshake, and for each response.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Interval of a client's Pings to the bridge.
+/// Interval of the Pings to a bridge.
 pub(super) const KEEPALIVE: Duration = Duration::from_secs(25);
 
 /// A bridge that has sent nothing for this long is lost.

@@ -115,7 +115,7 @@ impl Sent {
 pub(super) struct Early {
     pub(super) path: RelPath,
     pub(super) lane: Arc<Lane>,
-    /// When the entry arrived; before that, when the lane was accepted, which is about when the server responded.
+    /// When the entry was first taken; before that, when the lane was accepted, about when the server responded.
     pub(super) since: Instant,
     /// Locked by the task that waits for the entry. Only tasks that need the entry wait for this lock.
     pub(super) stat: Arc<Mutex<Looked>>,

@@ -27,7 +27,7 @@ impl PeerHost {
         self.announce(First { path: path.clone(), is_read: false });
     }
 
-    /// Has no effect if there is a session already.
+    /// Has no effect once there is a session, or a lane is opening one.
     fn announce(&self, first: First) {
         if matches!(*self.reach.session.borrow(), Phase::None) {
             *reach::lock(&self.reach.prefetch.first) = Some(first);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn early_responses_are_taken_once() {
+    async fn a_file_that_was_opened_early_is_taken_once() {
         let mut world = World::new().await;
         respond_all(&world);
         assert_eq!(world.host.early_stat(&world.path).await.unwrap().unwrap().size, 7);
@@ -187,7 +187,7 @@ mod tests {
 
     /// Errors other than `NotFound` may be transient.
     #[tokio::test(start_paused = true)]
-    async fn an_early_request_that_fails_is_sent_again() {
+    async fn a_transient_error_of_an_early_request_is_not_returned() {
         let world = World::new().await;
         let busy = Err(Error::new(ErrorKind::Busy, "find"));
         let outcomes = vec![convert::entry_outcome(&busy)];

@@ -198,7 +198,7 @@ fn done(response: &to_client::Body) -> Result<()> {
     }
 }
 
-/// The outcome of a request. Its error has no location yet: the caller adds it.
+/// The outcome for one path of a request. Its error has no location yet: the caller adds it.
 type Outcome<T> = std::result::Result<T, Error>;
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ impl PeerHost {
     /// Executes a request in the session of a lane.
     ///
     /// # Errors
-    /// That of the server. `Unreachable` if the outcome cannot be learnt.
+    /// That of the server. If the outcome cannot be learnt, `Unreachable`, or why no other lane could be opened.
     pub(super) async fn once(
         &self,
         lane: Arc<Lane>,

@@ -23,7 +23,7 @@ use crate::lan::Finder;
 use crate::ticket::{Address, Secret, Ticket};
 use crate::tls;
 
-/// Time limit to establish a connection, and again for the peer's response.
+/// Time limit to establish a TCP connection, again for the TLS handshake, and again for the Welcome.
 pub(super) const HANDSHAKE: Duration = Duration::from_secs(20);
 
 /// Options of a [`PeerHost`](super::PeerHost).
@@ -216,7 +216,7 @@ pub enum ReachEvent {
 /// What is known of the paths to a peer.
 #[derive(Debug, Default)]
 pub(super) struct Reached {
-    /// The path of the last lane.
+    /// The path that lanes take, if one is known.
     pub(super) path: Option<Path>,
     /// When the addresses last failed to respond.
     pub(super) failed: Option<Instant>,
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_printed_with_its_kind() {
+    fn a_path_is_printed_with_its_kind_unless_it_is_direct() {
         let address: SocketAddr = "192.0.2.1:7".parse().unwrap();
         for (path, shown, kind) in [
             (Path::Direct(address), "192.0.2.1:7", "direct"),

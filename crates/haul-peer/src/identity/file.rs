@@ -41,7 +41,7 @@ impl PrivateFile {
     /// The content; `None` if the file does not exist.
     ///
     /// # Errors
-    /// If it cannot be read, is accessible to others, belongs to another user or is no regular file.
+    /// If it cannot be read, is accessible to others, belongs to another user, is too large or is no regular file.
     pub(super) fn content(&self) -> Result<Option<Zeroizing<Vec<u8>>>> {
         let failed = |error: io::Error| Error::from_io(self.read, error).at(self.path.display());
         // A named pipe would block when it is opened.

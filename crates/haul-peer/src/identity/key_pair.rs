@@ -90,7 +90,7 @@ impl Identity {
         [&SPKI_PREFIX[..], self.key.as_bytes()].concat()
     }
 
-    /// The Ed25519 signature of a message. Callers put a label of their own in front of it, so that no signature can
+    /// The Ed25519 signature of a message. Begin each kind of message with a label of its own, so that no signature can
     /// be used for another purpose.
     pub fn sign(&self, message: &[u8]) -> [u8; 64] {
         let mut bytes = [0; 64];

@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | `identity.pem` | [`Identity`] | the Ed25519 key pair |
 //! | `codes.toml` | [`Fetched`] | tickets that were fetched by a spoken code, for a day |
-//! | `peers.toml` | [`Peers`] | peers by name: key, last addresses, secret |
+//! | `peers.toml` | [`Peers`] | peers by name: key, last addresses, bridge, secret |
 //! | `shares.toml` | [`Shares`] | hashes of handed-out secrets, secrets of stored shares; which are used or revoked |
 //!
 //! All have mode 0600, and are refused if others have access to them. A change is made under a lock, replaces the file

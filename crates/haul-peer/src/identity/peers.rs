@@ -54,7 +54,7 @@ impl Peer {
     }
 }
 
-/// The list of known peers in a file. Every method reads the file anew. Changes are made under a lock: none is lost.
+/// The list of known peers in a file. Nothing is cached in memory. Changes are made under a lock: none is lost.
 #[derive(Debug, Clone)]
 pub struct Peers {
     file: PrivateFile,

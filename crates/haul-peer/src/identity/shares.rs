@@ -1,8 +1,9 @@
 //! The secrets that the sharer has handed out: which of them are still valid, and for what.
 //!
 //! The file has a hash of each secret, with which a reader of the file cannot connect. The secret itself is stored only
-//! for a stored share, which has the same ticket in every run ([`Shares::store`]). A secret that is not in the file is
-//! refused, so an entry that has ended may be removed at any time.
+//! for a stored share, which has the same ticket in every run ([`Shares::store`]). [`Shares`] refuses a secret that is
+//! not in the file, so an entry that has ended may be removed at any time. `haul share` uses the file only with
+//! `--keep`: other secrets are valid as long as their server runs.
 
 use std::fmt;
 use std::path::Path;
@@ -168,7 +169,7 @@ impl Shares {
         shares.collect()
     }
 
-    /// Makes a new secret with these terms. It is stored when this returns.
+    /// Makes a new secret with these terms. Its hash is on disk when this returns.
     ///
     /// # Errors
     /// As for [`Shares::list`], or if the file cannot be written.
@@ -178,7 +179,7 @@ impl Shares {
         Ok((id, secret))
     }
 
-    /// Stores an existing secret with these terms, as [`Shares::hand_out`] does a new one.
+    /// Records an existing secret with these terms, as [`Shares::hand_out`] does a new one.
     ///
     /// # Errors
     /// `AlreadyExists` if it is in the file: a secret that is used up or revoked remains so. Otherwise as for

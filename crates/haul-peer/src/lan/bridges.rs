@@ -22,7 +22,7 @@ const MOST: usize = 8;
 /// Must be called within a tokio runtime.
 pub async fn bridges() -> Vec<BridgeAddress> {
     let mut found: Vec<BridgeAddress> = Vec::new();
-    // Without multicast, there are none.
+    // If the search fails, there are none.
     let Ok(browser) = Browser::start(BRIDGES) else { return found };
     let mut until = Instant::now() + PATIENCE.0;
     while found.len() < MOST

@@ -107,7 +107,7 @@ impl Drop for Search {
 
 async fn search(keys: Vec<TagKey>, found: watch::Sender<Found>) {
     let searching = async {
-        // Without multicast, nothing is found.
+        // If it fails, nothing is found.
         let Ok(browser) = Browser::start(SHARES) else { return };
         for _ in 0..MOST_SERVICES {
             let Some(service) = browser.next().await else { return };

@@ -193,7 +193,7 @@ impl Service {
     }
 }
 
-/// The addresses to dial: no loopback, multicast or link-local IPv6 addresses.
+/// The addresses to dial, at most [`MOST_ADDRESSES`]: those that an [`Address`] can be, except loopback ones.
 fn usable(ips: impl Iterator<Item = IpAddr>, port: u16) -> Vec<Address> {
     let addresses = ips.filter_map(|ip| Address::new(SocketAddr::new(ip, port)).ok());
     let mut addresses: Vec<_> =

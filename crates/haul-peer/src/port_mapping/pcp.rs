@@ -57,7 +57,8 @@ impl Mapping {
     /// Renews its lease. Its address may be another one afterwards.
     ///
     /// # Errors
-    /// If the router does not respond or refuses it. The mapping lasts until its lease is over.
+    /// If the router does not respond or refuses it: the mapping lasts until its lease is over. A renewed mapping
+    /// without an address at which others reach it is removed.
     pub(super) async fn renew(&mut self) -> Result<()> {
         let (gateway, port) = (self.mapping.gateway(), self.mapping.internal_port());
         let options = options(self.mapping.external_port());

@@ -26,7 +26,7 @@ pub(super) enum Refusal {
     Expired,
     Used,
     Busy,
-    /// The use of the ticket cannot be saved.
+    /// The file of stored tickets cannot be read or written.
     Unsaved,
     Session,
 }

@@ -130,7 +130,7 @@ impl Activity {
         Joined { activity: Arc::clone(self), is_bridged }
     }
 
-    /// Records the file whose data is transferred next.
+    /// Records the file whose data was requested or received last.
     pub(super) fn set_file(&self, file: &Arc<RelPath>) {
         let mut latest = self.lock();
         if latest.file.as_ref().is_none_or(|last| !Arc::ptr_eq(last, file)) {
@@ -138,7 +138,7 @@ impl Activity {
         }
     }
 
-    /// Counts bytes of files that a lane has taken to send.
+    /// Counts bytes of files that a lane has taken to send, or that were read to be sent as small files.
     pub(super) fn sent(&self, bytes: usize) {
         self.sent.fetch_add(bytes as u64, Ordering::Relaxed);
     }

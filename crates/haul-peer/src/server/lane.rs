@@ -116,7 +116,7 @@ async fn open(
 }
 
 impl Lane {
-    /// Executes requests until the lane ends, or the server stops.
+    /// Executes requests until the lane ends, its ticket expires, or the server stops.
     async fn run(self, served: &Arc<Served>, running: &mut Running) -> Result<()> {
         let Self { session, number, mut frames, writing, messages, _counted } = self;
         let ended = {
@@ -209,8 +209,8 @@ async fn refuse(
     written.map(|()| None).map_err(|error| lane::lost(&error))
 }
 
-/// Ends a session whose last lane has ended: at once after a Bye, or after a loss if no lane joins within
-/// [`limits::LINGER`].
+/// Ends a session whose last lane has ended: at once, or if it lost a lane within the last [`limits::LINGER`], after
+/// that time unless a lane joins.
 fn conclude(served: &Arc<Served>, session: Arc<Session>, is_lost: bool) {
     match session.after_lane(is_lost) {
         After::Continues => {}
@@ -225,7 +225,7 @@ fn conclude(served: &Arc<Served>, session: Arc<Session>, is_lost: bool) {
                 if session.end_if_idle(joined) {
                     served.access.forget(&session);
                 }
-                // It may have been ended earlier, to make room for another session.
+                // It may have been ended earlier, for another session that needed its place or its part file.
                 if session.has_ended() {
                     served.report_end(&session);
                 }

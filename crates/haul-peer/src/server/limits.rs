@@ -67,5 +67,5 @@ pub(super) const WHOLE: u64 = 128 << 10;
 /// Entries in one message.
 pub(super) const ENTRIES: usize = 256;
 
-/// Time for the message that the share has ended, and for the client to close its lanes.
+/// Time for the message that the share has ended or the ticket expired, and for the client to close its lanes.
 pub(super) const GOODBYE: Duration = Duration::from_secs(2);

@@ -41,7 +41,7 @@ use crate::ticket::PeerKey;
 use crate::tls;
 
 /// Maximum number of connections at once, and of those that have not proven a secret. The listeners share these limits;
-/// connections through bridges have their own.
+/// connections that come by an [`Acceptor`] have their own.
 const CONNECTIONS: (usize, usize) = (2048, 512);
 
 /// Connections that the kernel queues.
@@ -70,8 +70,8 @@ pub struct PeerServer {
 }
 
 impl PeerServer {
-    /// A server for a storage. Without [`PeerServerBuilder::listen`] it listens on a free port of the
-    /// loopback interface.
+    /// A server for a storage. Without [`PeerServerBuilder::listen`] or [`PeerServerBuilder::listen_anywhere`], it
+    /// listens on a free port of the loopback interface.
     pub fn builder(storage: Arc<dyn Storage>, name: impl Into<String>) -> PeerServerBuilder {
         PeerServerBuilder {
             storage,
@@ -94,7 +94,7 @@ impl PeerServer {
         &self.key
     }
 
-    /// Accepts connections that a bridge has joined with this server; `None` without
+    /// Serves connections that the sharer has opened itself, to a bridge or a client; `None` without
     /// [`PeerServerBuilder::bridged`].
     pub fn acceptor(&self) -> Option<Acceptor> {
         self.acceptor.clone()
@@ -147,7 +147,7 @@ impl PeerServerBuilder {
         self
     }
 
-    /// Accepts connections from a bridge as well ([`PeerServer::acceptor`]).
+    /// Also serves connections that the sharer has opened itself ([`PeerServer::acceptor`]).
     #[must_use]
     pub const fn bridged(mut self) -> Self {
         self.bridged = true;
@@ -229,7 +229,7 @@ pub(crate) fn listen_on(address: SocketAddr) -> std::io::Result<std::net::TcpLis
     Ok(socket.into())
 }
 
-/// Starts threads for lanes that come through bridges.
+/// Starts threads for lanes that come by an [`Acceptor`].
 fn bridged(served: &Arc<Served>, running: &Running) -> Result<Acceptor> {
     let (of_lanes, of_refused) = (Arc::clone(served), Arc::clone(served));
     let serve = move |socket: TcpStream, from, admitted, running| {

@@ -46,7 +46,7 @@ impl Reply {
         self.send(Response::Failed(error.into()));
     }
 
-    /// Sends a long response; waits until earlier ones are sent.
+    /// Sends a long response; waits until enough earlier ones are sent.
     async fn send_long(&self, body: Response) {
         let Some(frame) = self.frame(body) else { return };
         let bytes = u32::try_from(frame.len()).unwrap_or(u32::MAX);
@@ -276,7 +276,7 @@ async fn change(session: &Session, request: Request) -> Result<Response> {
             session.activity.set_file(&Arc::new(at));
             session.activity.received(length);
         }
-        // A Hello on an open lane, or a request of a later version.
+        // A Hello on an open lane. A request of a later version has no body.
         _ => return Err(Error::new(ErrorKind::Unsupported, "execute the request")),
     }
     Ok(done())

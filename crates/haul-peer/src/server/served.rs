@@ -19,7 +19,7 @@ pub enum ClientAction {
     Joined,
     /// A lane was refused; the reason.
     Refused(String),
-    /// A lane was lost, or its client does not speak the protocol; the reason.
+    /// A lane was lost, its ticket has expired, or its client does not speak the protocol; the reason.
     Failed(String),
     /// Too many connections are open.
     TurnedAway,

@@ -202,7 +202,7 @@ impl Session {
         self.outbox.piece(lock(&self.lanes).count(), length)
     }
 
-    /// Removes a lane: nothing is sent on it any more.
+    /// Removes a lane: what is queued on it is still sent, but nothing else.
     pub(super) fn remove_lane(&self, number: u64) {
         let is_last = lock(&self.lanes).remove(number);
         for (_, permits) in lock(&self.listings).values().filter(|(lane, _)| *lane == number) {
@@ -278,7 +278,7 @@ impl Session {
         }
     }
 
-    /// Records that data of an open file is transferred next.
+    /// Records that data of an open file was requested or received.
     pub(super) fn transfers(&self, number: u32) {
         let name = lock(&self.handles).names.get(&number).cloned();
         name.iter().for_each(|name| self.activity.set_file(name));

@@ -41,7 +41,7 @@ impl Upload {
     }
 
     /// Removes the part file of a client that is gone, if a later run could resume nothing from it. Failures are
-    /// ignored, since the next run removes it as well.
+    /// ignored, since the next run reuses the part file.
     pub(super) async fn remove_if_empty(&self) {
         if !self.has_data.load(Ordering::Relaxed) {
             drop(self.close(self.file.abort(false)).await);

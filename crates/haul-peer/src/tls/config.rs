@@ -53,7 +53,7 @@ pub const CODE_ALPN: &[u8] = b"haul-code/1";
 pub(super) const SPKI_PREFIX: [u8; 12] =
     [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
 
-/// The configuration of the side that connects: it presents the identity with this private key
+/// The configuration of the TLS client: it presents the identity with this private key
 /// (PKCS #8) and public key (`SubjectPublicKeyInfo`), and accepts only a server with the `expected`
 /// Ed25519 key.
 ///
@@ -102,7 +102,7 @@ fn client_config_for(
     Ok(Arc::new(config))
 }
 
-/// The configuration of the side that is connected to: it presents the identity with this private
+/// The configuration of the TLS server: it presents the identity with this private
 /// key (PKCS #8) and public key (`SubjectPublicKeyInfo`), and accepts any Ed25519 key of a client.
 /// [`peer_key`] returns that key; the proof of the secret decides whether the client may connect.
 ///

@@ -30,7 +30,7 @@ pub use config::{
 };
 pub use proof::{Binding, PROOF_LEN, ProofKey, Role, exporter, prove, verify};
 
-/// Performs the handshake of the side that connects, within `limit`.
+/// Performs the handshake as the TLS client, whichever side has opened `stream`, within `limit`.
 ///
 /// # Errors
 /// If the handshake fails or takes longer, or if the server has not agreed on the ALPN of `config`. See
@@ -50,7 +50,7 @@ where
     Ok(stream)
 }
 
-/// Performs the handshake of the side that is connected to, within `limit`.
+/// Performs the handshake as the TLS server, within `limit`.
 ///
 /// # Errors
 /// If the handshake fails or takes longer, or if the client has not offered the ALPN of `config`. See

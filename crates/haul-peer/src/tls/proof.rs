@@ -69,9 +69,9 @@ pub const PROOF_LEN: usize = 32;
 /// The side that makes a proof.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// The side that connected.
+    /// The side that holds the ticket, and is the TLS client.
     Client,
-    /// The side that was connected to.
+    /// The side that shares, and is the TLS server.
     Server,
 }
 

@@ -64,7 +64,7 @@ pub struct BulkHeader {
     pub handle: u32,
     /// Offset of the piece in the file.
     pub offset: u64,
-    /// Whether this is the last piece of the read.
+    /// Whether this is the last piece of the read. haul neither sets nor uses it.
     pub is_last: bool,
     /// Whether `hash` is the BLAKE3 chaining value of a subtree rather than the hash of the data alone.
     pub is_subtree: bool,

@@ -1,4 +1,4 @@
-//! Entry points of the fuzz targets: decoders of what a peer sends, most of them before it is
+//! Entry points of the fuzz targets: decoders of what a peer sends, some of it before it is
 //! authenticated. Each takes any bytes, and panics if a decoder violates one of its guarantees.
 
 use bytes::{BufMut, Bytes, BytesMut};

@@ -224,11 +224,29 @@ async fn stopping_the_server_closes_all_connections() {
     });
     assert!(printed.await.unwrap());
     let address = site.server.address();
+    assert!(listens(address));
     site.server.stop().await;
     // sftp notices with its next command.
     writeln!(input, "ls").unwrap();
     drop(input);
     let ended = tokio::task::spawn_blocking(move || client.wait().unwrap()).await.unwrap();
     assert!(!ended.success() && ended.code() != Some(124), "{ended}");
-    assert!(std::net::TcpStream::connect(address).is_err());
+    assert!(!listens(address));
+}
+
+/// Whether this process listens on an IPv4 address. Another one may, as soon as the port is free.
+fn listens(address: std::net::SocketAddr) -> bool {
+    let std::net::IpAddr::V4(ip) = address.ip() else { panic!("{address}") };
+    let local = format!("{:08X}:{:04X}", u32::from_ne_bytes(ip.octets()), address.port());
+    let own: Vec<_> = fs::read_dir("/proc/self/fd").unwrap().collect();
+    let is_own = |inode: &str| {
+        let socket = format!("socket:[{inode}]");
+        own.iter()
+            .flatten()
+            .any(|fd| fs::read_link(fd.path()).is_ok_and(|target| target.as_os_str() == &*socket))
+    };
+    fs::read_to_string("/proc/self/net/tcp").unwrap().lines().any(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        fields.get(1) == Some(&&*local) && fields.get(3) == Some(&"0A") && is_own(fields[9])
+    })
 }

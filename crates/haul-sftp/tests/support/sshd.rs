@@ -75,6 +75,11 @@ impl Sshd {
         self.address
     }
 
+    /// The ID of its process; 0 if it has ended.
+    pub fn process(&self) -> u32 {
+        self.process.as_ref().map_or(0, Child::id)
+    }
+
     /// The IP address, without the port.
     pub fn host(&self) -> String {
         self.address.ip().to_string()

@@ -57,6 +57,20 @@ fn a_file_that_does_not_fit_is_refused_before_its_first_byte() {
     session.haul("cp --no-space-check big small/").status(1).stderr_has("No space left on device");
 }
 
+/// Formerly, the sizes of more than 64 sources were not added up if they are files.
+#[test]
+fn the_sizes_of_a_hundred_sources_are_added_up_while_the_first_are_copied() {
+    let session = Session::new().directory("d");
+    let Some(small) = small(&session, "small") else { return };
+    for number in 0..100 {
+        file(&session, &format!("d/{number}"), 1);
+    }
+    let files: Vec<String> = (0..100).map(|number| format!("d/{number}")).collect();
+    let ran = session.haul(&format!("cp --bwlimit 1M {} small", files.join(" ")));
+    ran.status(1).stderr_has("cannot copy (it needs ").stderr_has("20.0 MiB is free");
+    assert!(names(small.path()).len() < 20);
+}
+
 #[test]
 fn the_sizes_of_all_sources_are_added_up() {
     let session = Session::new();

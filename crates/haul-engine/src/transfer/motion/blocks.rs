@@ -62,7 +62,7 @@ impl FileInMotion {
         self.take_block(id, wanted.start(), block, now);
     }
 
-    /// Another lane took over the rest of range `id`, or the file was stopped.
+    /// Another lane took over the rest of range `id`.
     pub fn on_withdrawn(&mut self, id: u64, now: Duration) {
         self.end_attempt(id, None, now);
     }

@@ -87,7 +87,7 @@ pub enum Write {
 pub struct InHand {
     /// Its range in the file.
     pub range: Range,
-    /// Its bytes, for another attempt to write them.
+    /// Its bytes, for a write that waits or is retried.
     pub block: Block,
     /// Released when it is written and recorded.
     pub permit: Permit,

@@ -83,7 +83,7 @@ pub(crate) struct Link {
 
 impl Link {
     /// A link without loss or jitter, with a queue of one BDP (at least 64 packets of 1448 bytes), BBR, and
-    /// lanes of 6 MiB that take 9 RTTs to open, as measured for SSH.
+    /// lanes of 6 MiB that take 9 RTTs to open, as SSH once did (now 4).
     pub(crate) fn new(name: &'static str, rtt_ms: f64, megabits: f64) -> Self {
         let rtt = Duration::from_secs_f64(rtt_ms / 1000.0);
         let rate = megabits * 125_000.0;
@@ -171,7 +171,7 @@ impl Run {
         reached.unwrap_or(self.rounds.len() - first)
     }
 
-    /// Rounds from the start until goodput reaches that of the second half.
+    /// Rounds from the start until goodput reaches nine tenths of that of the second half.
     pub(crate) fn rounds_to_settle(&self) -> usize {
         let settled = self.goodput(self.link.length / 2, self.link.length);
         self.rounds_until(Duration::ZERO, settled)

@@ -139,7 +139,7 @@ impl Sender {
         !self.segments.is_empty()
     }
 
-    /// Time without an acknowledgement, in nanoseconds, after which all segments in flight count as lost.
+    /// Time after the last segment was sent, in nanoseconds, at which all segments in flight count as lost.
     pub(super) fn probe_timeout(&self) -> u64 {
         if self.min_rtt == u64::MAX {
             1_000_000_000

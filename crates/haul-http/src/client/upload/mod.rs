@@ -27,7 +27,7 @@ use haul_storage::{CreateOptions, RelPath, Result, Retry, WriteAt};
 use super::inner::Inner;
 pub use whole::write_whole;
 
-/// Starts or resumes a part file.
+/// Starts an upload, or resumes its part file.
 pub async fn create(
     inner: &Arc<Inner>,
     path: &RelPath,

@@ -53,7 +53,7 @@ pub(super) struct StreamUpload {
 
 #[derive(Debug)]
 struct Sending {
-    /// `None` once it has ended.
+    /// `None` before it has begun, and once it has ended.
     pieces: Option<mpsc::Sender<Bytes>>,
     put: Option<JoinHandle<Result<()>>>,
     begun: bool,

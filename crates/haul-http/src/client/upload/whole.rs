@@ -13,13 +13,14 @@ use super::super::inner::Inner;
 use super::super::quirks::STORED_TIMES;
 use super::super::request::Request;
 
-/// The longest body of a successful response, in bytes.
+/// The longest body of a response, in bytes. It has no effect: that of a response to PUT is not read.
 const BODY_MOST: u64 = 64 << 10;
 
 /// The modification time of an upload, in seconds since 1970 (ownCloud, Nextcloud, haul).
 pub(super) const OC_MTIME: HeaderName = HeaderName::from_static("x-oc-mtime");
 
-/// Writes a file with one PUT, if that is atomic on this server or the server has no MOVE; otherwise by a part file.
+/// Writes a file with one PUT if the server has no MOVE, or if a PUT is atomic on it and either may replace a file or
+/// can be restricted to new ones; otherwise by a part file.
 pub async fn write_whole(
     inner: &Arc<Inner>,
     path: &RelPath,

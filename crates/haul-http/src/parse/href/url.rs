@@ -127,7 +127,7 @@ impl Url {
         &self.target
     }
 
-    /// The whole URL with its query, for a request to a proxy. Not for display.
+    /// The whole URL with its query, for a request to a proxy or a header such as `Destination`. Not for display.
     pub fn absolute(&self) -> String {
         format!("{}{}", self.origin, self.target)
     }

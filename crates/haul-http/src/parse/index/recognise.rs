@@ -7,8 +7,8 @@
 use super::super::href::{Base, Target, resolve};
 use super::html::{self, Html, Piece, Tag};
 
-/// Bytes at the beginning of a page that `is_index` needs. rclone's pages have 10 KiB of style sheets before
-/// anything recognisable.
+/// Bytes at the beginning of a page that `is_index` examines. rclone's pages have 10 KiB of style sheets before
+/// the first link.
 pub const PREFIX: usize = 64 << 10;
 
 /// Titles of listings, whatever the path. They include the slash: a document can be titled "Index of"
@@ -102,7 +102,7 @@ pub(super) fn is_listing(base: &Base, page: &[u8]) -> bool {
 /// What was found on a page.
 #[derive(Default)]
 struct Seen {
-    /// Links to entries of the directory, and links elsewhere (not to itself or its parent).
+    /// Links to entries of the directory, and links elsewhere (not to itself, its parent or the root).
     children: usize,
     others: usize,
     /// Whether the current text is that of a link; whether there was preformatted text.

@@ -34,7 +34,7 @@ pub enum MultistatusError {
     /// Above one of the [`Limits`].
     #[error("the listing exceeds the limit of {0}")]
     TooLarge(&'static str),
-    /// XML, but another document.
+    /// Another document, or text outside the root element.
     #[error("the response is not a WebDAV listing")]
     NotMultistatus,
     /// A `response` without `href`.

@@ -38,7 +38,7 @@ pub struct Resource {
 }
 
 impl Resource {
-    /// The status of a resource that cannot be described: its own, or that of empty groups of
+    /// The status of a resource that cannot be described: its own, or 404 or 410 of an empty group of
     /// properties.
     pub fn failure(&self) -> Option<u16> {
         match self.status {

@@ -22,7 +22,7 @@ type Name = [u8; 32];
 /// Messages that wait to be sent on a signalling connection.
 pub(super) type ToPeer = Sender<from_bridge::Body>;
 
-/// Upper ends of the ranges of codes' numbers, each from 1. The first range of which at most half is in use is taken.
+/// Upper ends of the ranges of codes' numbers, each from 1. The first with two numbers for each existing code is used.
 const NUMBERS: [u32; 5] = [99, 999, 9_999, 99_999, NUMBER_MAX];
 
 /// All rooms.

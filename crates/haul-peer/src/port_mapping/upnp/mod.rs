@@ -95,7 +95,7 @@ impl Service {
     /// Maps a TCP port, to the same external one if that is free.
     ///
     /// # Errors
-    /// If the router refuses it, or is itself behind another router.
+    /// If the router does not respond or refuses it, or is itself behind another router.
     pub(super) async fn map(self, port: NonZeroU16) -> Result<Mapping> {
         let mut address = external(IpAddr::V4(self.ip), port.get())?;
         for _ in 0..ATTEMPTS {

@@ -5,7 +5,7 @@ use haul_storage::{Error, ErrorKind, Retry, text};
 use super::super::messages::{self, code};
 use super::TEXT_MAX;
 
-/// The operations of storages, as their errors name them.
+/// Operations as the errors of storages name them. Not all are listed.
 const OPERATIONS: &[&str] = &[
     "access",
     "access the file",

@@ -54,7 +54,7 @@ pub fn required<T>(field: Option<T>, name: &'static str) -> Result<T, WireError>
     field.ok_or(WireError::Missing(name))
 }
 
-/// A field of exactly `N` bytes: a key, proof, token, nonce or session number.
+/// A field of exactly `N` bytes, such as a key, proof, nonce or digest.
 ///
 /// # Errors
 /// `Invalid` if it has another length.
@@ -86,7 +86,7 @@ pub fn path_bytes(path: &RelPath) -> Bytes {
     Bytes::copy_from_slice(path.as_bytes())
 }
 
-/// Permission bits of a request.
+/// Permission bits of a message.
 ///
 /// # Errors
 /// `Invalid` if there are others than `0o7777`.

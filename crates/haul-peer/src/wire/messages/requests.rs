@@ -135,7 +135,7 @@ pub mod to_server {
             self.is_change() || matches!(self, Self::Open(_))
         }
 
-        /// Whether the request changes something.
+        /// Whether the request changes something or uses a part file, so that it needs a writable share.
         pub const fn is_change(&self) -> bool {
             matches!(
                 self,

@@ -72,7 +72,7 @@ pub mod to_client {
         /// A read has reached its end or that of the file. Pieces of it may still arrive after this.
         #[prost(message, tag = "16")]
         ReadEnd(super::ReadEnd),
-        /// The response to a Ping.
+        /// The response to a Ping, or with the `id` 0, a sign of life of a lane that reads nothing.
         #[prost(message, tag = "17")]
         Pong(super::Empty),
     }

@@ -1,4 +1,4 @@
-//! The values in messages, each the counterpart of a type of [`haul_storage`].
+//! The values in messages: most are counterparts of types of [`haul_storage`].
 
 use bytes::Bytes;
 
