@@ -40,7 +40,7 @@ const BLOCK: usize = 256 << 10;
 const PIECES: u64 = 64;
 
 impl DataSpec {
-    /// Bytes of all files.
+    /// Bytes of data in all files.
     pub fn total(&self) -> u64 {
         u64::from(self.files) * self.bytes
     }
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_difference_is_found_and_named() {
+    fn changed_missing_and_extra_files_are_found_and_named() {
         let (_temp, set, copy) = copied(SMALL);
         let file = copy.join("d0001/f000004");
         let good = fs::read(&file).expect("it exists");

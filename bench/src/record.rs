@@ -39,7 +39,7 @@ pub struct Machine {
     pub tcp_receive_buffer: u64,
     /// How links are emulated: `tun` or `netem`; `none` if no scenario uses a link.
     pub links: String,
-    /// Share of the processor that was busy in the second before the first run, 0 to 1.
+    /// Share of the processor that was busy for a second before the first scenario, 0 to 1.
     pub busy: f64,
 }
 
@@ -56,7 +56,7 @@ pub struct Scenario {
     pub measure: Measure,
     /// `copy`, `download` or `upload`.
     pub direction: String,
-    /// The link; `None` for local copies.
+    /// The link; `None` for local copies and over loopback.
     pub link: Option<LinkShape>,
     /// Files of the data set.
     pub files: u64,
@@ -162,7 +162,7 @@ pub struct Run {
     pub wire_down: Option<u64>,
     /// Packets that the link dropped because its queue was full.
     pub dropped: Option<u64>,
-    /// For [`Measure::Mount`]: seconds to the first 4 KiB of a file whose directory was looked up before.
+    /// For [`Measure::Mount`]: seconds from opening a file, already looked up, to its first 4 KiB.
     pub first_byte: Option<f64>,
     /// For [`Measure::Mount`]: bytes per second when reading the file from end to end.
     pub read_rate: Option<f64>,
@@ -194,7 +194,7 @@ pub enum Outcome {
         /// The first difference.
         cause: String,
     },
-    /// The tool, or something it needs, is not installed on this machine, or the server could not be started.
+    /// The tool, or something it needs, is not installed on this machine, or the scenario could not be set up.
     Missing {
         /// What is missing, and how to get it.
         cause: String,
@@ -222,7 +222,7 @@ pub struct ByteSample {
 /// One progress event of haul.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ProgressSample {
-    /// Seconds since the start of the run.
+    /// Seconds since haul, once connected, began the transfer.
     pub at: f64,
     /// Bytes of the data set that have arrived.
     pub bytes: u64,
@@ -230,6 +230,6 @@ pub struct ProgressSample {
     pub lanes: u32,
     /// Bytes that may be in flight.
     pub window: u64,
-    /// RTT in milliseconds.
+    /// Shortest RTT in milliseconds.
     pub rtt_ms: Option<f64>,
 }

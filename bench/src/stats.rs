@@ -30,8 +30,8 @@ impl Summary {
         Some(Self { median, min, max, count: values.len() })
     }
 
-    /// The summary of `amount` divided by each value, such as bytes per second from seconds: the
-    /// longest time gives the smallest rate. `None` if a value is not positive.
+    /// `amount` divided by each of the figures, such as bytes per second from seconds: the longest
+    /// time gives the smallest rate. `None` if a value is not positive.
     pub fn per(self, amount: f64) -> Option<Self> {
         (self.min > 0.0).then(|| Self {
             median: amount / self.median,

@@ -1,6 +1,6 @@
 //! The tools that are compared, from their file: which command each runs for which scenario.
 //!
-//! A command is a line of shell that takes everything from variables (`$SRC`, `$DST`, `$URL`, …; the
+//! A command is a shell script that takes everything from variables (`$SRC`, `$DST`, `$URL`, …; the
 //! file lists them), so that readers can run it themselves. A tool is added by adding it to the file.
 
 use std::collections::BTreeMap;

@@ -281,7 +281,7 @@ fn nothing_is_left_after_failures_and_the_exit_status_shows_them() {
 }
 
 #[test]
-fn the_far_end_of_a_tool_runs_where_the_server_does_and_ends_with_the_run() {
+fn the_far_end_of_a_tool_runs_where_the_server_does_and_is_not_left() {
     alone_with_sshd(|| {
         let before = Inventory::take(Path::new("/nowhere"));
         let far = "[tool.use.far]\nready = 'up'\nrun = '''test \"$SECRET\" && \

@@ -2,8 +2,8 @@
 //!
 //! A packet waits until the line is free, occupies it for a time proportional to its bytes, and arrives after the
 //! one-way delay and a random jitter. A packet that would have to wait longer than the queue allows is dropped, as by a
-//! router with a full queue. The settings may change at given times. They then apply to packets that are still waiting
-//! for the line; packets that have left it arrive as before. Packets are never reordered. Times are in nanoseconds
+//! router with a full queue. The settings may change at given times. They then apply to all that is not yet sent;
+//! packets that have left the line arrive as before. Packets are never reordered. Times are in nanoseconds
 //! since any fixed moment.
 
 use std::collections::VecDeque;
@@ -170,7 +170,8 @@ impl Direction {
         }
     }
 
-    /// Applies new settings at `at`. Bytes that are not sent by then get the new rate, and their packets the new delay.
+    /// Applies new settings at `at`. Bytes that are not sent by then get the new rate, and their packets the new delay
+    /// without jitter.
     fn change(&mut self, at: Nanos, shape: Shape) {
         let before = std::mem::replace(&mut self.now, shape);
         let (mut left_before, mut free, mut last) = (at, at, 0);
@@ -201,8 +202,8 @@ impl Direction {
         self.next_due().into_iter().chain(change).min()
     }
 
-    /// The next packet that has arrived by `now`. It is counted now and not when it was accepted, so that the counted
-    /// rate never exceeds that of the line.
+    /// The next packet that has arrived by `now`. It is counted now and not when it was accepted: packets enter the
+    /// queue faster than the line sends them.
     pub(super) fn arrived(&mut self, now: Nanos, counters: &Counters) -> Option<Packet> {
         if self.next_due()? > now {
             return None;

@@ -1,5 +1,5 @@
 //! Emulated links on one machine. A client and its servers have a network namespace each; the links between them have
-//! an RTT, a rate, a queue, loss and jitter, which may change at given times.
+//! jitter, and an RTT, rates, a queue and loss that may change at given times.
 //!
 //! TCP and UDP run on the real kernel stacks of both sides, so windows, pacing and recovery are real. Packets pass
 //! through netem if the kernel has it, otherwise through TUN devices and threads of this process (`tun`). All of it
@@ -65,9 +65,9 @@ pub struct Traffic {
     pub up: u64,
     /// Bytes from server to client.
     pub down: u64,
-    /// Packets dropped at full queues, both directions. `None` with netem, which does not report it.
+    /// Packets dropped at full queues, both directions. `None` with netem, which counts them together with `lost`.
     pub dropped: Option<u64>,
-    /// Packets lost at random, both directions. `None` with netem, which does not report it.
+    /// Packets lost at random, both directions. `None` with netem, see `dropped`.
     pub lost: Option<u64>,
 }
 

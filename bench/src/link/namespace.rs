@@ -15,7 +15,7 @@ use rustix::thread::UnshareFlags;
 use super::error::LinkError;
 use crate::sys;
 
-/// A network namespace with only `lo`, which is up.
+/// A network namespace. At first it has only `lo`, which is up.
 #[derive(Debug)]
 pub struct Namespace {
     space: File,
@@ -55,7 +55,7 @@ impl Namespace {
     }
 
     /// Makes a command run in the namespace, and be killed when the thread that starts it ends. The namespace must
-    /// exist until then.
+    /// exist until the command runs.
     pub fn prepare(&self, command: &mut Command) {
         sys::prepare(command, Some(self.space.as_fd()));
     }

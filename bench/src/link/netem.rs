@@ -1,7 +1,7 @@
 //! Links by the kernel's network emulator: a veth pair with a netem queue at each end.
 //!
 //! netem has been part of Linux since 2.6.7, but a kernel may be built without it; [`available`] checks. Each end
-//! delays what it sends by half the RTT. Loss and jitter have no seed here: tc accepts one only since iproute2 6.7. A
+//! delays what it sends by half the RTT. Loss and jitter have no seed here: tc accepts one only since iproute2 6.6. A
 //! thread changes the settings at given times; packets that are already in the netem queue still arrive as before.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -104,7 +104,7 @@ impl LinkSpec {
     /// Adds a change. Changes are added in chronological order.
     ///
     /// # Errors
-    /// `change` is not later than the one before.
+    /// `change` is not later than the one before, or than 0.
     pub fn add_change(&mut self, change: Change) -> Result<(), String> {
         let last = self.changes.last().map_or(Duration::ZERO, |last| last.after);
         if change.after <= last {

@@ -1,4 +1,4 @@
-//! Bar chart (SVG) for a README: the rates of several scenarios, one group per protocol.
+//! Bar chart (SVG) for a README: the rates of several scenarios, one group per scenario, with its protocol as heading.
 //!
 //! Unlike the plots of the report page it is a separate file with fixed colours, because it is shown where
 //! the report's style sheet does not apply.

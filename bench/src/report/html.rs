@@ -84,7 +84,7 @@ fn table_html(title: &str, table: &Table) -> String {
     )
 }
 
-/// A column head with non-breaking spaces before its unit and around operators.
+/// A column head with non-breaking spaces before its unit, around `=` and before `/`.
 fn keep_unit_on_line(head: &str) -> String {
     let head = escaped(head).replace(" = ", "&nbsp;=&nbsp;").replace(" / ", "&nbsp;/ ");
     match head.rsplit_once(", ") {

@@ -19,7 +19,7 @@ pub struct Row {
     pub version: String,
     /// The command of the last run.
     pub command: String,
-    /// Seconds of the whole process.
+    /// Summary of [`Run::seconds`].
     pub seconds: Option<Summary>,
     /// Bytes per second: of the whole process for a transfer, of reading for a mounted view.
     pub rate: Option<Summary>,
@@ -35,7 +35,7 @@ pub struct Row {
     pub client_cpu: Option<f64>,
     /// Median processor seconds of the server.
     pub server_cpu: Option<f64>,
-    /// Largest resident set of all counted runs in bytes.
+    /// Largest resident set of the correct runs in bytes.
     pub peak_rss: Option<u64>,
     /// Median bytes on the wire, both directions and headers included.
     pub wire: Option<f64>,

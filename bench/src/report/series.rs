@@ -2,7 +2,7 @@
 
 use crate::record::{ByteSample, ProgressSample};
 
-/// (seconds since the start of the run, value).
+/// (seconds on the time axis, value).
 pub(super) type Points = Vec<(f64, f64)>;
 
 /// Width of a bin in seconds: short enough to show a stall of one or two RTTs, long enough to hide sampling noise.
@@ -39,7 +39,7 @@ pub(super) fn rate(samples: &[ByteSample], width: f64) -> Points {
         }
         before = bytes;
     }
-    // A run shorter than a bin becomes a horizontal line at its mean: a single point would be invisible.
+    // A run of only one bin becomes a horizontal line at its mean: a single point would be invisible.
     if let [(_, mean)] = *points {
         return vec![(0.0, mean), (end, mean)];
     }

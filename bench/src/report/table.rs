@@ -1,6 +1,6 @@
 //! The table of a scenario as text without markup, which both Markdown and HTML use.
 //!
-//! Columns that are empty in all rows are omitted: a local copy has no server CPU time, and a connect has no rate.
+//! Columns that are empty in all rows are omitted: a local copy has no server CPU time and no share of a limit.
 
 use crate::record::{LinkShape, Machine, Measure, Scenario};
 use crate::stats::Summary;

@@ -200,7 +200,7 @@ pub(super) fn last_error_lines(home: &Path) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let mut message = lines[lines.len().saturating_sub(3)..].join("; ");
     if message.is_empty() {
-        // With `piped` there is no such file.
+        // With `piped`, and for a far end, there is no such file.
         let output = File::open(home.join("stdout")).ok();
         message = output.and_then(progress::last_error).unwrap_or_default();
     }

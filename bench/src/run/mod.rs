@@ -37,7 +37,7 @@ use crate::tools::{Found, Tool, Tools, Use};
 pub struct Tally {
     /// Runs with the right result.
     pub right: u32,
-    /// Runs that failed or had a wrong result.
+    /// Runs that failed or had a wrong result, and scenarios that could not be set up.
     pub wrong: u32,
 }
 
@@ -46,7 +46,7 @@ pub struct Tally {
 ///
 /// # Errors
 /// If a record cannot be written, or work of the benchmark itself fails, such as making a scenario's directory. Failed
-/// runs and servers that cannot be started are only recorded and counted.
+/// runs, and scenarios that cannot be set up (a server does not start), are only recorded and counted.
 pub fn run(
     scenarios: &[&Scenario],
     tools: &Tools,

@@ -7,7 +7,7 @@ use crate::link::Means;
 /// Where a benchmark works, and what it overrides in its scenarios.
 #[derive(Debug)]
 pub struct Settings {
-    /// An empty directory, which the guard removes.
+    /// A directory with nothing but the guard's lock, which the guard removes.
     pub work: PathBuf,
     /// Where results are appended.
     pub results: PathBuf,

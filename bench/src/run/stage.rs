@@ -118,7 +118,7 @@ impl Stage {
         fs::remove_dir_all(result)
     }
 
-    /// The variables of one run; tools.toml explains them.
+    /// The variables of one run; tools.toml explains those that its commands name.
     pub(super) fn variables(&self, result: &Path) -> Vec<(&'static str, OsString)> {
         let mut variables: Vec<(&'static str, OsString)> = vec![
             ("SRC", self.data.root().into()),
@@ -148,7 +148,7 @@ impl Stage {
             self.data.names().map(|name| format!("{prefix}{name}\n")).collect()
         };
         fs::write(self.private.join("names"), list(""))?;
-        // For downloads only: an upload has another URL in each run.
+        // Of use for downloads only: an upload has another URL in each run.
         let base = self.variables(Path::new("")).into_iter().find(|(key, _)| *key == "URL");
         if let Some((_, base)) = base {
             fs::write(self.private.join("urls"), list(&format!("{}/", base.to_string_lossy())))?;

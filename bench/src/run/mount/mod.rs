@@ -30,7 +30,7 @@ pub(super) struct Visit {
     pub(super) data: Dataset,
     /// The mount point.
     pub(super) point: PathBuf,
-    /// The server's directory that the mount shows, by its path on this machine.
+    /// For [`Measure::MountWrite`]: the server's directory that the mount shows, by its path on this machine.
     pub(super) result: PathBuf,
 }
 
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn each_measure_of_a_mount_times_its_own_parts() {
+    fn reading_gives_samples_and_find_and_ls_one_part_each() {
         let deadline = Instant::now() + Duration::from_secs(60);
         for (measure, parts) in
             [(Measure::Mount, 0), (Measure::MountFind, 1), (Measure::MountList, 1)]

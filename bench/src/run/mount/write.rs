@@ -101,7 +101,7 @@ mod tests {
         let (data, point, result) =
             (data(temp.path()), temp.path().join("mount"), temp.path().join("server"));
         fs::create_dir(&point).expect("writable");
-        // A mount that uploads later: the server's directory appears a moment after the files are closed.
+        // A mount that uploads later: the server's directory appears a moment after the last byte is written.
         let deadline = Instant::now() + Duration::from_secs(60);
         let view = thread::scope(|scope| {
             let last = point.join(data.names().last().expect("six files"));

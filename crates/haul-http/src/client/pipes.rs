@@ -359,8 +359,8 @@ impl Opener {
         self.arrived_before + lanes.iter().map(|lane| lane.arrived()).sum::<u64>()
     }
 
-    /// Bytes that have arrived, and whether those after the first `before`, and the rest of the responses that have begun,
-    /// are enough to judge the path.
+    /// Bytes that have arrived, and whether those after the first `before`, and the rest of the responses that have
+    /// begun, are enough to judge the path.
     fn seen(&self, lanes: &[Arc<Pipe>], before: u64) -> (u64, bool) {
         let arrived = self.arrived(lanes);
         let receiving: u64 = lanes.iter().map(|lane| lane.receiving()).sum();

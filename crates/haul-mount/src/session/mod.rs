@@ -7,9 +7,9 @@
 //! ```
 //!
 //! One thread at a time reads; it passes the turn on before it handles what it has read. It responds itself to requests
-//! that need no waiting. Every other request becomes a task, which INTERRUPT aborts unless it is done soon, or the signal
-//! is a harmless one (`signals`): the process gets `EINTR`, whatever the server does. Only the task that removes a
-//! request from the table of requests in flight responds to it, so each gets one response.
+//! that need no waiting. Every other request becomes a task, which INTERRUPT aborts unless it is done soon, or the
+//! signal is a harmless one (`signals`): the process gets `EINTR`, whatever the server does. Only the task that removes
+//! a request from the table of requests in flight responds to it, so each gets one response.
 
 mod attach;
 mod device;

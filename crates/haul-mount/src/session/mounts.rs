@@ -43,8 +43,8 @@ pub(super) fn at(point: &Path) -> Option<Mounted> {
     table.split(|byte| *byte == b'\n').rev().filter_map(parse).find(|one| one.point == point)
 }
 
-/// The same mount, wherever it is now: a directory above it may have been renamed. `None` if it is not mounted any more,
-/// or if another one covers it.
+/// The same mount, wherever it is now: a directory above it may have been renamed. `None` if it is not mounted any
+/// more, or if another one covers it.
 pub(super) fn again(mounted: &Mounted) -> Option<Mounted> {
     let table = fs::read(TABLE).ok()?;
     let found = table.split(|byte| *byte == b'\n').filter_map(parse).find(|one| one.is(mounted))?;

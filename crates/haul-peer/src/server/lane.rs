@@ -135,10 +135,13 @@ impl Lane {
                         session.remove_lane(number);
                         // What is queued on this lane is still sent: the client has closed it, and reads to its end.
                         Some(match received {
-                            Ok(end) => {
-                                let sent = sending.as_mut().await;
-                                sent.map(|()| end).map_err(|error| lane::lost(&error))
-                            }
+                            Ok(end) => tokio::select! {
+                                sent = sending.as_mut() => {
+                                    sent.map(|()| end).map_err(|error| lane::lost(&error))
+                                }
+                                () = session.expired() => Ok(end),
+                                () = running.stopped() => Ok(end),
+                            },
                             Err(error) => Err(error),
                         })
                     }
