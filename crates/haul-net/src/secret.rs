@@ -28,7 +28,7 @@ impl PasswordSource {
     /// Gets the password.
     ///
     /// # Errors
-    /// If the command did not print one; the reason as text.
+    /// If the command fails or prints none; the reason as text.
     pub async fn fetch(&self) -> Result<Secret, String> {
         match self {
             Self::Secret(secret) => Ok(secret.clone()),
@@ -46,8 +46,8 @@ impl fmt::Debug for PasswordSource {
     }
 }
 
-/// The environment variables that may contain secrets for haul. Child processes are started without them, except the
-/// user's command that prints a password.
+/// The environment variables that may contain secrets for haul. Shell commands are started without them, except those
+/// that print a password.
 pub fn secret_variables() -> Vec<OsString> {
     let names = std::env::vars_os().map(|(name, _)| name);
     let is_secret = |name: &OsString| {

@@ -1,4 +1,4 @@
-//! The fields of the kernel's `struct tcp_info` that haul uses.
+//! The fields of the kernel's `struct tcp_info` from which haul derives RTTs.
 
 /// The direction in which a connection transfers data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -9,7 +9,7 @@ pub enum Direction {
     In,
 }
 
-/// What the kernel has measured on a connection that transfers data in one direction.
+/// What the kernel has measured on a connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TcpInfo {
     /// The shortest RTT.

@@ -224,7 +224,7 @@ impl Host {
         }
     }
 
-    /// Reports a wait, unless another task has just done so or the host was active meanwhile.
+    /// Reports a wait, unless a [`Pause`] is open, another task has just done so, or the host was active meanwhile.
     fn report(&self, began: Instant, now: Instant, what: &impl Fn() -> String) {
         if self.paused.load(Ordering::Relaxed) > 0 {
             self.on_activity_at(now);

@@ -1,5 +1,5 @@
-//! Limits on the connections of a server. Unauthenticated clients cannot occupy all connections, and those from one
-//! address cannot even occupy all connections for unauthenticated clients.
+//! Limits on the connections of a server. Where clients log in, those that have not cannot occupy all connections; from
+//! one address other than loopback, they cannot even occupy all connections for unauthenticated clients.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};

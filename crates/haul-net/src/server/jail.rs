@@ -179,11 +179,12 @@ impl Jail {
         Ok((directory, name))
     }
 
-    /// A path without links, `.` and `..`, as the client sees it. Its last component need not
-    /// exist.
+    /// A path without links, `.` and `..`, as the client sees it. Its last component need not exist, and may be a link
+    /// to nothing.
     ///
     /// # Errors
-    /// Those of `openat2`; `ACCESS` if it is no longer inside the directory.
+    /// Those of `openat2`; `ACCESS` if it is no longer inside the directory, or does not exist at the root of a jail
+    /// with items.
     pub fn canonical(&self, path: &[u8]) -> Result<Vec<u8>> {
         match self.locate(path, true) {
             Ok(found) => self.name_of(found.as_fd()),
