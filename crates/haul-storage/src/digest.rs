@@ -14,7 +14,7 @@ pub enum DigestKind {
 }
 
 impl DigestKind {
-    /// The name in options, manifests and events.
+    /// The name in options, events and messages.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Blake3 => "blake3",

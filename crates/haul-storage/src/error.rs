@@ -29,7 +29,7 @@ pub enum ErrorKind {
     NotADirectory,
     /// A directory that should be empty is not.
     NotEmpty,
-    /// The device or quota is full.
+    /// The device or quota is full, or the file is longer than the storage allows.
     NoSpace,
     /// The source has changed since it was opened, or the target of a commit is not the expected version.
     Changed,
@@ -225,8 +225,8 @@ impl Error {
         }
     }
 
-    /// The cause without operation and location: the text given, or the source error, or the kind; with
-    /// the number of attempts if there were several.
+    /// The cause without operation and location: the text given and the source error, or the kind without either;
+    /// with the number of attempts if there were several.
     pub fn cause(&self) -> String {
         let cause = match (&self.inner.detail, &self.inner.source) {
             (Some(detail), Some(source)) => format!("{detail}: {}", text_of(&**source)),

@@ -6,7 +6,7 @@
 //! | `file:///path` | a local path |
 //! | `sftp://[user@]host[:port]/path` | SFTP; `/path` from the root, `/~/path` from the home |
 //! | `user@host:path` | SFTP as scp writes it; a path without `/` is below the home |
-//! | `name:path` | a `[remote.name]` of the configuration, or else scp's `host:path` |
+//! | `name:path` | a `[remote.name]` of the configuration, `ticket:` or `peer:`, or else scp's `host:path` |
 //! | `http://`, `https://`, `dav://`, `davs://`, `webdav://`, `webdavs://` | HTTP, WebDAV |
 //! | `ftp://`, `ftps://` | FTP, FTP over TLS |
 //! | `haul1…[/path]` | a peer's ticket, in lower or upper case |
@@ -122,8 +122,8 @@ pub enum Location {
         /// The path of a web URL as written, if percent-encoding `path` gives a different one.
         written: Option<String>,
     },
-    /// `name:path`: a remote of the configuration, or else an SSH host. The caller that has the
-    /// configuration decides; see [`Location::as_ssh_host`].
+    /// `name:path`: a remote of the configuration, a peer (`ticket:`, `peer:NAME/`), or else an SSH host. The
+    /// caller that has the configuration decides; see [`Location::as_ssh_host`].
     Named {
         /// The text before the colon.
         name: String,
@@ -132,7 +132,7 @@ pub enum Location {
     },
     /// A file or directory that a peer shares.
     Peer {
-        /// The ticket, `haul1…`.
+        /// The ticket, `haul1…`, or a spoken code.
         ticket: TicketText,
         /// Path within the share.
         path: Vec<u8>,
@@ -163,7 +163,7 @@ impl Location {
         self.path_bytes().ends_with(b"/")
     }
 
-    /// The last component of the path; empty if there is none (`/`, `..`, a bare host).
+    /// The last component of the path; empty if there is none (`/`, `.`, `..`, a bare host).
     pub fn base_name(&self) -> &[u8] {
         if let Self::Local(path) = self {
             return path.file_name().map(OsStr::as_encoded_bytes).unwrap_or_default();
@@ -173,7 +173,7 @@ impl Location {
         if matches!(name, b"." | b"..") { b"" } else { name }
     }
 
-    /// Splits into the parent directory and the name in it; `None` for a root, a bare host, `..`, or a
+    /// Splits into the parent directory and the name in it; `None` for a root, a bare host, `.`, `..`, or a
     /// URL with a query.
     pub fn split_name(&self) -> Option<(Self, Vec<u8>)> {
         let name = self.base_name().to_vec();

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn reserved_names_are_hidden_and_recognised() {
+    fn reserved_names_have_their_documented_form() {
         assert_eq!(part_name(b"a.iso"), b".a.iso.haul-part");
         assert_eq!(journal_name(b"a.iso"), b".a.iso.haul-journal");
         assert_eq!(rewritten_journal_name(b".a.iso.haul-journal"), b".a.iso.haul-rewrite");

@@ -2,7 +2,7 @@
 //!
 //! Every name from a listing, a manifest or a user becomes a [`RelPath`] before it is opened. The type
 //! guarantees that there is no `..`, no `.`, no empty component, no NUL and no leading slash, so joining
-//! it to a root cannot leave that root. Backends refuse symbolic links.
+//! it to a root cannot leave that root. Backends with symbolic links refuse those in a path.
 
 use std::fmt;
 

@@ -30,7 +30,8 @@ pub type EntryStream = BoxStream<'static, Result<Vec<Entry>>>;
 /// Consecutive blocks of one range, in order.
 pub type BlockStream = BoxStream<'static, Result<Block>>;
 
-/// An opened location. All paths are relative to its root, and symbolic links in a path are not followed.
+/// An opened location. All paths are relative to its root. With [`Capabilities::symlinks`], symbolic links in a path
+/// are not followed.
 #[async_trait]
 pub trait Storage: Any + Debug + Send + Sync {
     /// The location of the root.
@@ -210,7 +211,7 @@ pub trait WriteAt: Any + Debug + Send + Sync {
     async fn copy_from(&self, source: &dyn ReadAt, range: Range) -> Result<bool>;
 
     /// Makes everything written so far durable, and marks the records up to now as synced. After a reboot or a
-    /// remount, only records marked as synced count.
+    /// remount, only records marked as synced count. Does nothing without [`Capabilities::sync`].
     async fn sync(&self) -> Result<()>;
 
     /// Opens the part file for reading. With `uncached`, reads bypass the page cache as far as the system allows.

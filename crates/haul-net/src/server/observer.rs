@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// An event about a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientEvent<A> {
-    /// The client's address.
+    /// The client's address, or that of the bridge that the event is about.
     pub address: SocketAddr,
     /// What the client did, or how the server reacted.
     pub action: A,

@@ -1,4 +1,5 @@
-//! A signalling connection: messages in frames, in both directions. Idle ones hold almost no memory.
+//! Messages in frames over a stream, in both directions: of a signalling connection, or of an exchange with a code. An
+//! idle channel holds almost no memory.
 
 use std::io;
 use std::time::Duration;

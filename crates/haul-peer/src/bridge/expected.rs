@@ -1,4 +1,4 @@
-//! Attempts to connect that wait for a connection or a message, by the number of their connection.
+//! Attempts to connect that wait for a connection or a message, by the number of their connection or its hash.
 
 use std::collections::HashMap;
 use std::fmt;

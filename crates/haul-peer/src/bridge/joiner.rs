@@ -98,8 +98,8 @@ pub struct Connection {
 pub struct Outcome(oneshot::Receiver<Result<()>>);
 
 impl Outcome {
-    /// Waits until the bridge has refused the connection, and returns why; never returns otherwise. Poll it beside the
-    /// handshake of the lane, which can only time out after a refusal.
+    /// Waits until the bridge has refused the connection or was lost before its response, and returns why; never
+    /// returns otherwise. Poll it beside the handshake of the lane, which can only time out after a refusal.
     pub async fn refused(self) -> Error {
         match self.0.await {
             Ok(Err(error)) => error,
@@ -240,8 +240,8 @@ impl Joiner {
     /// Connects to the sharer while it connects to this machine, from ports that the bridge has seen.
     ///
     /// # Errors
-    /// If the bridge was not reached by [`Joiner::connect`] before, it does not bring the two sides together, or the
-    /// connection does not succeed within some seconds.
+    /// If the bridge was not reached before, it does not bring the two sides together, or the connection does not
+    /// succeed within some seconds.
     pub async fn cross(&self) -> Result<TcpStream> {
         let id = random_id()?;
         let Some(bridge) = lock(&self.view).at else {

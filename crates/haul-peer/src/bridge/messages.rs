@@ -150,7 +150,7 @@ pub struct Connect {
     pub candidates: Vec<String>,
 }
 
-/// A sharer that offers a spoken code. The connection is for this code only, and the code ends with the connection.
+/// A sharer that offers a spoken code. The connection is for this code only, and the number is released with it.
 #[derive(Clone, PartialEq, prost::Message)]
 #[prost(skip_debug)]
 pub struct Offer {

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_that_listens_is_dialled_with_its_number() {
+    async fn a_client_that_listens_is_dialled_with_the_hash_of_its_number() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = listener.local_addr().unwrap();
         let (accepted, taken) = channel();

@@ -1,4 +1,4 @@
-//! `open`, `read_at`, `read_until`, `recheck`, `next_data`.
+//! `open`, `open_reading`, `identity`, `metadata`, `read_at`, `read_until`, `recheck`, `next_data`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! Operations whose capability is not declared are refused as `Unsupported`.
+//! Links, copies and locks without their capability are refused as `Unsupported`; any number of lanes may be set.
 
 use super::fixture::{Fixture, Outcome};
 use crate::{ErrorKind, LinkKind, Medium};

@@ -1,4 +1,4 @@
-//! `create`, `write_at`, `commit`, `abort`, `reopen`, `copy_from`.
+//! `create`, `write_at`, `sync`, `commit`, `abort`, `reopen`, `copy_from`.
 
 use futures_util::future::try_join_all;
 

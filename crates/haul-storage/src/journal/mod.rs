@@ -3,7 +3,7 @@
 //! A record is appended after its data was written, so a killed process loses at most what was in
 //! flight. A power loss, or unplugging a disk, may lose written data that was not yet durable. Therefore
 //! a journal names the boot (boot id) and the mount that it was written on; under another boot or mount
-//! only ranges marked as synced count. An interrupted copy sets that mark, a killed one does not. Length
+//! only ranges marked as synced count. An interrupted copy to a disk sets that mark, a killed one does not. Length
 //! and allocation of the part file never count.
 
 mod part_journal;

@@ -180,7 +180,7 @@ mod tests {
         }
 
         #[test]
-        fn a_flipped_bit_is_detected(record in any_record(), at in any::<prop::sample::Index>(), bit in 0..8) {
+        fn a_flipped_bit_changes_the_result(record in any_record(), at in any::<prop::sample::Index>(), bit in 0..8) {
             let mut bytes = Vec::new();
             record.encode(&mut bytes);
             let at = at.index(bytes.len());

@@ -1,4 +1,4 @@
-//! Tests of journals: records that survive damage, reboots and changed sources, and when a journal is removed.
+//! Tests of journals: what counts after damage, a reboot or a change of the source, and when a journal is removed.
 
 use super::*;
 use crate::{CreateOptions, Identity, Timestamp};

@@ -137,8 +137,7 @@ fn write_written(path: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     Ok(())
 }
 
-/// Prints a path or user in a URL. Encodes only what would otherwise be parsed differently or control
-/// a terminal.
+/// Prints a path or user in a URL. Encodes only `%`, `?`, `#`, invalid UTF-8, and what would control a terminal.
 fn write_encoded(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     use fmt::Write as _;
     for chunk in bytes.utf8_chunks() {

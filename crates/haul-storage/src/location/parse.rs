@@ -100,7 +100,7 @@ fn parse_url(scheme: Scheme, rest: &[u8]) -> Parsed<Location> {
     let (user, host_port) = split_user(authority)?;
     let user = user.map(decode_user).transpose()?;
     let (host, port) = parse_host_port(host_port)?;
-    // `/~` and `/~/x` are relative to the user's home directory; over SFTP, `/%7E` is a directory named `~`.
+    // Over SFTP, `/~` and `/~/x` are relative to the user's home directory, and `/%7E` is a directory named `~`.
     let below_home = match path.strip_prefix(b"/~") {
         Some(home) if matches!(home.first(), None | Some(b'/')) => Some(trim_slashes(home)),
         _ => None,

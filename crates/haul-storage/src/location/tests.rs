@@ -48,7 +48,7 @@ fn sftp(user: &str, host: &str, port: u16, path: &str) -> Location {
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "a table")]
-fn every_form_of_location_is_parsed() {
+fn paths_servers_and_tickets_are_parsed() {
     use Scheme::{Dav, Davs, Ftp, Ftps, Http, Https};
     let forms = [
         // Local paths.

@@ -71,7 +71,7 @@ impl Builder {
         self
     }
 
-    /// Simulates a link to the storage: its medium becomes [`Medium::Link`], and every call takes tokio time.
+    /// Simulates a link to the storage: its medium becomes [`Medium::Link`], and calls take tokio time.
     pub fn with_link(mut self, link: SimulatedLink) -> Self {
         self.capabilities.medium = Medium::Link;
         self.link = Some(link);
@@ -84,7 +84,7 @@ impl Builder {
         self
     }
 
-    /// Limits the total size of all files to `bytes`; further writes fail with `NoSpace`.
+    /// Limits the data of all files, without holes, to `bytes`; further writes fail with `NoSpace`.
     pub fn with_capacity(mut self, bytes: u64) -> Self {
         self.options.capacity = Some(bytes);
         self
@@ -108,7 +108,7 @@ impl Builder {
         self
     }
 
-    /// Sets how precisely modification times are stored, regardless of the declared capabilities.
+    /// Sets range and precision of the modification times that entries show, beyond what the capabilities declare.
     pub fn with_stored_times(mut self, times: StoredTimes) -> Self {
         self.options.seen.times = times;
         self
@@ -144,7 +144,8 @@ impl Builder {
         self
     }
 
-    /// Makes [`Storage::digest`](crate::Storage::digest) report this digest for every file, whatever its content.
+    /// Makes [`Storage::digest`](crate::Storage::digest) report this digest for every file, whatever its content;
+    /// needs [`Self::with_digests`].
     pub fn with_false_digest(mut self, digest: Digest) -> Self {
         self.options.digest = Some(digest);
         self

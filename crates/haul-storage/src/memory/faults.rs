@@ -294,12 +294,13 @@ impl When {
         self.add(Effect::Fail(Failure { kind, retry: Some(retry) }));
     }
 
-    /// The call takes effect, but fails: the response got lost.
+    /// The call takes effect, but fails: the response got lost. Does nothing to [`Operation::Read`].
     pub fn lose_response(self, kind: ErrorKind) {
         self.add(Effect::LoseResponse(Failure { kind, retry: None }));
     }
 
-    /// The call fails after the first `bytes` bytes were read or written.
+    /// The call fails after the first `bytes` bytes were read or written. A write that is not longer succeeds, and a
+    /// `write_whole` that fails writes nothing.
     pub fn tear(self, bytes: u64, kind: ErrorKind) {
         self.add(Effect::Tear(bytes, Failure { kind, retry: None }));
     }

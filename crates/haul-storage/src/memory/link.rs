@@ -28,7 +28,7 @@ pub struct SimulatedLink {
     pub per_lane_window: Option<u64>,
     /// Maximum rate of one lane, in bytes per second.
     pub per_lane_rate: Option<u64>,
-    /// RTTs until a new lane can be used; about 9 for SSH.
+    /// RTTs until a new lane can be used.
     pub open_rtts: u32,
     /// The far end refuses lanes beyond this number.
     pub max_lanes_accepted: Option<usize>,
@@ -106,7 +106,7 @@ struct Lane {
     open: bool,
     closing: bool,
     load: u64,
-    /// When the lane becomes idle, by its own limits.
+    /// When the lane becomes idle.
     wire: Arc<AsyncMutex<Instant>>,
 }
 

@@ -10,7 +10,7 @@
 //! - prepare and inspect contents directly: see `inspect.rs`.
 //!
 //! Files: `tree` has names and nodes, `data` the content of a file; `storage`, `read` and `write`
-//! implement the traits; `shared` passes every call through `faults` and `link`.
+//! implement the traits; `shared` passes calls through `faults` and `link`.
 
 mod builder;
 mod data;

@@ -1,4 +1,4 @@
-//! State shared by the storage and the files opened from it, and the steps of every call: count it, inject
+//! State shared by the storage and the files opened from it, and the steps of a call: count it, inject
 //! faults, cross the link, do the work, return the result.
 
 use std::collections::BTreeMap;

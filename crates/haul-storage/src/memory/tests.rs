@@ -214,7 +214,7 @@ async fn tens_of_gib_move_without_being_stored() {
     assert_eq!(error.unwrap_err().kind(), ErrorKind::Corrupt);
 }
 
-/// 200 ms and 500 Mbit/s, the link of haul's measurements.
+/// 200 ms and 500 Mbit/s, a link of haul's measurements.
 fn long_link() -> SimulatedLink {
     SimulatedLink::new(Duration::from_millis(200), 62_500_000)
 }

@@ -18,7 +18,7 @@ pub struct Code {
 /// Why a text is not a code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CodeError {
-    /// It does not have the form of one.
+    /// It does not have the form of one, or neither word is in the list.
     Form,
     /// One of its words is not in the list.
     Word {

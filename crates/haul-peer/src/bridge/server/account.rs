@@ -13,7 +13,7 @@ use crate::lock::lock;
 /// Bytes may exceed the rate for this long.
 const BURST: Duration = Duration::from_millis(100);
 
-/// Number of addresses from which some without a sharer are forgotten: those without traffic today, or else, of the
+/// Number of addresses from which some without a sharer are forgotten: those without a client today, or else, of the
 /// others, the half with the least traffic.
 const ADDRESSES: usize = 4096;
 

@@ -10,7 +10,7 @@ pub enum BridgeAction {
     Registered,
     /// A sharer has unregistered, or its connection was lost.
     Unregistered,
-    /// A client has joined a sharer's room.
+    /// A client has joined a sharer's room, or used the number of a code.
     Joined,
     /// A pair of data connections has ended.
     Forwarded {

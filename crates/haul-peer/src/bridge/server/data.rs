@@ -20,7 +20,7 @@ use super::metrics::{Fault, Gauge};
 use super::pairing::{Arrival, Pair, Parked};
 use super::shared::Bridge;
 
-/// Serves a data connection until it ends.
+/// Serves a data connection until it ends, or waits for its counterpart, whose task takes it over.
 pub(super) async fn serve(
     bridge: &Bridge,
     mut socket: TcpStream,

@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_has_every_metric_and_reason() {
+    fn metrics_and_reasons_are_in_the_text() {
         let metrics = Arc::new(Metrics::default());
         metrics.refused(Refusal::Token);
         metrics.failed(Fault::Garbage);

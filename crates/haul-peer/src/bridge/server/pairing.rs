@@ -153,7 +153,7 @@ impl Pairing {
         }
     }
 
-    /// Records that the connection `id` of `pair` is announced. Returns `false` if it was announced before.
+    /// Records that the connection `id` of `pair` is announced. Returns `false` if it is expected already.
     pub(super) fn claim(&self, id: ConnectionId, pair: &Arc<Pair>) -> bool {
         let mut table = lock(&self.table);
         if matches!(table.entries.get(&id), Some(Entry::Expected(_))) {
