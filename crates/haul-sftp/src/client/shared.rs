@@ -35,13 +35,13 @@ pub(super) struct Shared {
     queue: mpsc::UnboundedSender<Outbound>,
     next_id: AtomicU32,
     waiting: Mutex<Waiting>,
-    /// Bytes of payload that were requested or sent, without a response yet.
+    /// Bytes of payload that were reserved, requested or sent, until their response is consumed or abandoned.
     pub(super) outstanding: AtomicU64,
     /// Bytes of long responses to READDIR that are not consumed yet.
     names_held: AtomicU64,
     /// Bytes that the lane is expected to carry per RTT.
     pub(super) allowance: AtomicU64,
-    /// Shortest time from a request without payload to its response, in nanoseconds.
+    /// Shortest RTT so far, of the channel or of a request without payload, in nanoseconds; `u64::MAX` if unknown.
     pub(super) rtt_ns: AtomicU64,
     pub(super) server: watch::Sender<Option<Arc<Server>>>,
     pub(super) table: Table,

@@ -319,7 +319,7 @@ impl Storage for SftpStorage {
 }
 
 fn by_quirks(usual: &Capabilities) -> [Capabilities; 6] {
-    // Modes remain: they are set when a file is created.
+    // Modes remain: small files get theirs when they are created.
     let bare = usual.clone().with(|can| can.times = false);
     // Resuming reads a file while it is written, and copying has two files open.
     let few = |of: &Capabilities| {

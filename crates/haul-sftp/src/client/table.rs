@@ -5,7 +5,8 @@
 //!
 //! The table tracks the requests in the order in which they are sent, and applies each one when all earlier opens have
 //! responses. So it is exact up to the first open in flight; a prediction assumes that those in flight succeed. After a
-//! handle that follows neither rule, it predicts nothing for that server.
+//! handle that fits neither this rule nor always new numbers (as of haul's server), it predicts nothing more in that
+//! session.
 
 use std::collections::VecDeque;
 use std::iter::once;
@@ -78,8 +79,9 @@ impl Table {
         }
     }
 
-    /// The predicted handle of the next open. With `is_exact`, `None` if another open in flight may get it: while it is
-    /// unknown whether the server reuses numbers, opens are in flight, and there is a number to reuse.
+    /// The predicted handle of the next open; `None` if the server is unpredictable. With `is_exact`, also `None` if
+    /// another open in flight may get it: while it is unknown whether the server reuses numbers, opens are in flight,
+    /// and there is a number to reuse.
     pub(super) fn next(&self, is_exact: bool) -> Option<Handle> {
         let state = self.lock();
         let is_known = state.has_reused

@@ -22,7 +22,8 @@ use crate::codec::{Request, Response};
 #[derive(Debug, Default)]
 pub(super) struct TrailingCheck(Mutex<Option<Stats>>);
 
-/// Stat requests by lane; `None` for a lane on which a stat would prove nothing, which makes the whole check void.
+/// Stat requests by lane; `None` for a lane on which a stat would prove or save nothing, which makes the whole check
+/// void.
 type Stats = HashMap<usize, Option<PendingStat>>;
 
 #[derive(Debug)]
@@ -32,8 +33,8 @@ struct PendingStat {
 }
 
 impl TrailingCheck {
-    /// Sends `stat` behind the READs of `part`, if the end of the file has been requested. If `part` is
-    /// the end of the file, sends it on every lane.
+    /// Sends `stat` behind the READ of `part`, if the end of the file has been requested. The first time that `part` is
+    /// the end of the file, also sends it on all other `lanes`.
     pub(super) fn send(
         &self,
         part: &Part,

@@ -204,7 +204,7 @@ impl Limits {
     /// Decodes the response to [`Extended::Limits`].
     ///
     /// # Errors
-    /// If it is malformed.
+    /// If it is too short.
     pub fn decode(reply: Bytes) -> Result<Self, CodecError> {
         let mut fields = Fields::new(super::kind::EXTENDED_REPLY, reply);
         Ok(Self {
@@ -253,7 +253,7 @@ impl StatVfs {
     /// Decodes the response to [`Extended::Statvfs`].
     ///
     /// # Errors
-    /// If it is malformed.
+    /// If it is too short.
     pub fn decode(reply: Bytes) -> Result<Self, CodecError> {
         let mut fields = Fields::new(super::kind::EXTENDED_REPLY, reply);
         let mut next = || fields.u64("statvfs");

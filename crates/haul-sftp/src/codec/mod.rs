@@ -31,7 +31,7 @@ use bytes::Bytes;
 /// The version of the protocol.
 pub const VERSION: u32 = 3;
 
-/// The longest handle (draft 02, section 6: "MUST NOT be longer than 256 bytes").
+/// The longest handle (draft 02, section 7: "MUST NOT exceed 256 data bytes").
 pub const HANDLE_MAX: usize = 256;
 
 /// The longest packet that OpenSSH accepts or sends (`SFTP_MAX_MSG_LENGTH`).

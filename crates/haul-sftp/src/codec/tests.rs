@@ -1,5 +1,5 @@
 //! Property tests: any request or response survives encoding and decoding, however its bytes are split into pieces.
-//! Below them, tests of malformed packets.
+//! Below them, tests of single packets.
 
 use bytes::Bytes;
 use haul_storage::Block;

@@ -34,7 +34,7 @@ pub(super) struct Client {
     sessions: watch::Sender<()>,
 }
 
-/// Held by a session until its last request is done.
+/// Held while a session is served.
 #[derive(Debug)]
 pub(super) struct InSession {
     _client: Arc<Client>,

@@ -91,7 +91,7 @@ pub(super) async fn serve(
     let login_deadline = sleep(login_grace);
     tokio::pin!(login_deadline);
     let mut running = tokio::select! {
-        // Clients that do not speak SSH, or are gone already, are not reported.
+        // The error is not reported: the client does not speak SSH, or is gone already.
         running = run_stream(config, line, connection) => match running {
             Ok(running) => running,
             Err(_) => return Ok(()),
@@ -144,7 +144,7 @@ struct Connection {
 }
 
 impl Connection {
-    /// All refusals look the same to the client; only the observer learns the cause.
+    /// The client does not learn whether the user or the credential is wrong. The observer gets both.
     fn refuse_login(&self, user: &str, with: Proof) -> Auth {
         self.client_log.refused(user, with);
         Auth::reject()

@@ -14,11 +14,11 @@ pub(super) const NAMED: usize = 2 * haul_net::PATH_MAX + 64;
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) id: u32,
-    /// Number of requests received before it.
+    /// Number of requests admitted before it.
     pub(super) number: u64,
     pub(super) scope: Scope,
     pub(super) request: Request,
-    /// Length of its packet in bytes, which count as held until the job ends.
+    /// Length of its packet's body in bytes, which count as held until the job ends.
     pub(super) held: usize,
 }
 

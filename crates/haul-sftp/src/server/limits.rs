@@ -10,7 +10,7 @@ pub(super) const PACKET: u32 = OPENSSH_PACKET_MAX;
 pub(super) const PAYLOAD: u32 = OPENSSH_PACKET_MAX - 1024;
 
 /// Most unanswered requests of a session. OpenSSH's client sends up to 64 at once, sshfs and haul a few hundred. A
-/// client with more than this limit does not read its responses, and is disconnected.
+/// client with more than this limit does not read its responses, and its session is terminated.
 pub(super) const REQUESTS: usize = 16_384;
 
 /// If a session has more received bytes than this waiting to be written, and a write is in progress, the server stops
@@ -18,8 +18,8 @@ pub(super) const REQUESTS: usize = 16_384;
 pub(super) const HELD: usize = 4 << 20;
 
 /// The limit in place of [`HELD`] while no write is in progress, because all of them wait until the client takes
-/// responses. The server goes on reading, since the client may take responses only after it has sent more. A client
-/// that exceeds this limit, four windows, is disconnected; so is one that exceeds [`HELD`] while all sessions together
+/// responses. The server goes on reading, since the client may take responses only after it has sent more. A session
+/// that exceeds this limit, four windows, is terminated; so is one that exceeds [`HELD`] while all sessions together
 /// exceed the server's memory limit.
 pub(super) const HELD_AT_MOST: usize = 4 * WINDOW as usize;
 
@@ -27,7 +27,8 @@ pub(super) const HELD_AT_MOST: usize = 4 * WINDOW as usize;
 /// RTT of 250 ms in one channel.
 pub(super) const WINDOW: u32 = 16 << 20;
 
-/// Most bytes of a session that are read and not yet encrypted: 16 responses of full length.
+/// Most bytes of a session that are read and not yet encrypted: 16 payloads of full length. With their heads, 15
+/// responses fit.
 pub(super) const RESPONSE_BYTES: usize = 16 * PAYLOAD as usize;
 
 /// Packets shorter than this are copied out of the buffer they arrived in. Otherwise they would keep that buffer,

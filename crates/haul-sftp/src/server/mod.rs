@@ -10,8 +10,8 @@
 //! - All access to the directory goes through [`Jail`](haul_net::Jail). `names`, `handles`, `copying`, `hashing` and
 //!   `files` perform requests by name and by handle, as OpenSSH's server does; `listing` and `status` encode the
 //!   results.
-//! - `order` decides which requests may run at once, `turns` keeps the responses to READs in order; `limits` has all
-//!   limits.
+//! - `order` decides which requests may run at once, `turns` keeps the responses to READs in order; `limits` has the
+//!   limits of a session.
 //! - `connection` and `transport` are the SSH side, `credentials` and `host_key` authenticate both sides, `client_log`
 //!   reports events about clients; `clients` notices those that have vanished.
 

@@ -30,7 +30,7 @@ pub(super) const fn changes(request: &Request) -> bool {
     )
 }
 
-/// Executes a request that contains no handle.
+/// Executes a request by name that opens nothing.
 pub(super) fn perform(jail: &Jail, request: &Request) -> Response {
     respond(jail, request).unwrap_or_else(|refusal| refusal.response())
 }

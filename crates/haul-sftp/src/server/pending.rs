@@ -21,7 +21,7 @@ pub(super) struct Ended {
     pub(super) outcome: Outcome,
 }
 
-/// Kinds of jobs that the session counts separately.
+/// Kinds of jobs that the session distinguishes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Write,

@@ -10,7 +10,8 @@
 //!
 //! Responses to READ are read into a buffer after the head of their packet and sent as they are.
 //! Their bytes count against the session's budget until the transport releases them. Payloads of
-//! WRITE go to the disk in the pieces in which they arrived, with consecutive writes merged.
+//! WRITE, unless short, go to the disk in the pieces in which they arrived, with consecutive writes
+//! merged.
 
 mod error;
 
@@ -100,7 +101,7 @@ struct Session {
     hashing: usize,
     /// Dropped with the session, which ends its digests.
     alive: Arc<()>,
-    /// Number of requests received.
+    /// Number of requests admitted.
     count: u64,
     /// CLOSEs that were received and have not started, by request number.
     closes: BTreeSet<u64>,
@@ -110,7 +111,7 @@ struct Session {
     is_begun: bool,
     /// Bytes received for unfinished requests.
     held: usize,
-    /// Writes on disk threads.
+    /// Writes in progress.
     writing: usize,
     ended: UnboundedReceiver<Ended>,
     ending: UnboundedSender<Ended>,

@@ -20,8 +20,9 @@ pub struct ShareOptions {
     pub sessions: usize,
     /// Most open handles per session.
     pub handles: usize,
-    /// Most bytes that all sessions together may hold: received and not yet written, or read and not yet sent. Buffers
-    /// of SSH itself do not count.
+    /// Limit of the bytes that all sessions together hold: half for what is read and not yet sent, half for what is
+    /// received and not yet written, or all for the latter while no write is in progress. Each session may exceed it by
+    /// one response and 4 MiB received. Buffers of SSH itself do not count.
     pub memory: usize,
 }
 

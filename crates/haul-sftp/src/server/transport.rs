@@ -46,7 +46,7 @@ const KEX: &[kex::Name] = &[
     kex::EXTENSION_OPENSSH_STRICT_KEX_AS_SERVER,
 ];
 
-/// The client's preference decides; this is the order for clients without one.
+/// The client's preference decides (RFC 4253, 7.1); the order here has no effect.
 const CIPHERS: &[cipher::Name] = &[
     cipher::AES_128_GCM,
     cipher::AES_256_GCM,
@@ -86,7 +86,7 @@ pub(super) fn config(host_key: &HostKey, credentials: &Credentials) -> Config {
         ))),
         methods,
         auth_rejection_time: REFUSAL,
-        // A request with `none`, which queries the methods, is not an attempt.
+        // A request with `none` only queries the methods. The library counts it as a failed attempt.
         auth_rejection_time_initial: Some(Duration::ZERO),
         max_auth_attempts: ATTEMPTS,
         keys: vec![host_key.key.clone()],
@@ -96,8 +96,8 @@ pub(super) fn config(host_key: &HostKey, credentials: &Credentials) -> Config {
             rekey_time_limit: Duration::from_secs(3600),
         },
         window_size: limits::WINDOW,
-        // The longest payload of CHANNEL_DATA that clients may send: the most that russh accepts without
-        // logging an error.
+        // The longest payload of CHANNEL_DATA that clients may send. More than this is an error to russh's
+        // `run_on_socket`.
         maximum_packet_size: 65_535,
         channel_buffer_size: INCOMING,
         event_buffer_size: OUTGOING,

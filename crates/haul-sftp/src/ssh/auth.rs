@@ -61,8 +61,8 @@ pub struct Applicant<'a> {
 }
 
 impl Applicant<'_> {
-    /// Repeats steps that were accepted on another connection. Adds those that are accepted, but not sufficient, to
-    /// `accepted`.
+    /// Repeats steps that were accepted on another connection, or that it is trying now. Adds those that are accepted,
+    /// but not sufficient, to `accepted`.
     ///
     /// # Errors
     /// If the connection is lost, or the server sends more than `MAX_ROUNDS` rounds of prompts.
@@ -164,7 +164,7 @@ impl Applicant<'_> {
     }
 
     /// Offers a key. `is_likely`: the server has accepted it before, or it is the obvious one. The inner error means
-    /// that the key cannot sign; the connection remains usable.
+    /// that the key cannot sign or must not be used; the connection remains usable.
     async fn offer(
         &self,
         handshake: &mut Handshake,
@@ -204,7 +204,7 @@ struct Attempts<'a> {
     steps: Credential,
     /// The source of the password, or the fetched password; `None` once it is used up.
     source: Option<PasswordSource>,
-    /// Whether the last attempt used `source`.
+    /// Whether the last attempt sent the password of `source`, and the server had requested a password.
     source_sent: bool,
     /// Whether the last password that the user typed was refused.
     mistyped: bool,
