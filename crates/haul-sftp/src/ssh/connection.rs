@@ -66,8 +66,8 @@ impl SshConnection {
         self.path_stats.rtt
     }
 
-    /// Removes and returns the gauge of the path; `None` behind a jump host or a ProxyCommand. The TCP connection stays
-    /// open as long as the gauge exists.
+    /// Removes and returns the gauge of the path; `None` behind a jump host or a ProxyCommand. The gauge does not keep
+    /// the TCP connection open.
     pub fn take_gauge(&mut self) -> Option<RttGauge> {
         self.path_stats.gauge.take()
     }

@@ -339,7 +339,7 @@ impl SshHost {
                     bind: config.bind_address.clone(),
                     limit: config.connect_timeout,
                     silence: config.silence_limit(),
-                    // As with ssh, ProxyCommand replaces any proxy.
+                    // As with ssh, only ProxyCommand sets a proxy.
                     proxy: None,
                 };
                 let dialling = dial(&config.host_name, config.port, &options);
@@ -396,7 +396,7 @@ impl SshHost {
             Some(hint) => format!("{}; {hint}", jump.hint()),
             None => jump.hint(),
         };
-        // The error has the address, which the user may never have written.
+        // The error may have the address, which the user may never have written.
         let named = Error::new(error.kind(), error.operation()).at(self.name());
         let named = named.because(error.cause()).with_retry(error.retry());
         Failure { error: named.hinting(hint), is_explained: true }

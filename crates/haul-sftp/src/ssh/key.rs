@@ -59,7 +59,7 @@ pub fn fingerprint(blob: &[u8]) -> String {
     format!("SHA256:{}", BASE64_NOPAD.encode(&Sha256::digest(blob)))
 }
 
-/// The short name of a key type, as in OpenSSH's messages.
+/// The short name of a key type, as in OpenSSH's messages; for a certificate, that of its key.
 pub fn kind(key_type: &str) -> String {
     let (name, suffix) = match key_type.strip_prefix("sk-") {
         // A key on a security device.
@@ -76,7 +76,7 @@ pub fn kind(key_type: &str) -> String {
 mod tests {
     use super::*;
 
-    /// As in the table of key types of OpenSSH's sshkey.c.
+    /// As in the table of key types of OpenSSH's sshkey.c, except that a certificate is `ED25519-CERT` there.
     #[test]
     fn types_have_the_short_names_of_openssh() {
         for (key_type, name) in [

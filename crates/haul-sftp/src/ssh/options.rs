@@ -1,5 +1,5 @@
-//! SSH options from the command line, before any SSH configuration file is read. All hosts of a run share one
-//! [`SshOptions`].
+//! SSH options of the user, before any SSH configuration file is read. All hosts of a run have the same, except for
+//! the password.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ pub use haul_net::{NoPrompter, PasswordSource, Prompter, Secret, Waits};
 
 pub use super::pin::Pins;
 
-/// SSH options of the user (command line, configuration of haul), shared by all hosts.
+/// SSH options of the user (command line, configuration of haul).
 #[derive(Clone, Debug, Default)]
 pub struct SshOptions {
     /// Private key files to try first, in this order (`-i`).

@@ -2,7 +2,7 @@
 //! a pattern.
 
 /// True if the whole of `text` matches `pattern`: `*` matches any text, `?` one character. The match
-/// is case-sensitive; callers convert host names to lower case first.
+/// is case-sensitive; callers that ignore case convert to lower case first.
 pub fn matches(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) =
         (pattern.chars().collect(), text.chars().collect());

@@ -50,7 +50,7 @@ pub struct Settings {
     pub address_family: Option<Family>,
     pub bind_address: Option<String>,
     pub number_of_password_prompts: Option<u32>,
-    /// Bytes; 0 is the default of the cipher.
+    /// Bytes; 0 is the default.
     pub rekey_limit: Option<u64>,
     pub canonicalize: Option<Canonicalize>,
     pub canonical_domains: Option<Vec<String>>,

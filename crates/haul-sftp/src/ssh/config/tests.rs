@@ -111,7 +111,7 @@ fn match_supports_host_originalhost_user_localuser_and_all() {
 }
 
 #[test]
-fn match_exec_runs_its_command_only_if_all_criteria_before_it_match() {
+fn match_exec_applies_if_its_command_succeeds_and_the_other_criteria_match() {
     let text = "Match user nobody exec \"rm %h\"\n Port 1\nMatch exec \"test %h\"\n Port 2";
     let mut world = world(text);
     world.succeeding = vec!["test h".to_owned(), "rm h".to_owned()];

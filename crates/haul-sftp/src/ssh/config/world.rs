@@ -118,8 +118,8 @@ fn glob_matches(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// Parses the set at the beginning of a pattern; returns it and the rest. `None` if its bracket is
-/// not closed.
+/// Parses the set at the beginning of a pattern; returns it and the rest. `None` if there is none, or
+/// its bracket is not closed.
 fn set(pattern: &str) -> Option<(impl Fn(char) -> bool + '_, &str)> {
     let inside = pattern.strip_prefix('[')?;
     let negated = inside.starts_with(['!', '^']);

@@ -1,6 +1,6 @@
-//! ECDSA keys in OpenSSH's format whose private scalar is shorter than the curve's size.
+//! P-256 keys in OpenSSH's format whose private scalar has fewer than 32 bytes.
 //!
-//! The format stores the scalar as an `mpint`, without leading zero bytes. One P-256 key in 512 has 31 bytes, which
+//! The format stores the scalar as an `mpint`, without leading zero bytes. One key in 512 has at most 31 bytes, which
 //! ssh-key 0.7.0-rc.11 refuses ("length invalid").
 
 use data_encoding::BASE64_MIME;

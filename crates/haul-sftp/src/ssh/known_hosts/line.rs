@@ -75,7 +75,7 @@ impl Entry {
         Some(Self { marker, names, key_type, blob })
     }
 
-    /// Whether it applies to a host, given in lower case and with its port where that is not 22.
+    /// Whether it applies to a host's name in lower case: `host` or `[host]:port`.
     pub fn is_about(&self, name: &str) -> bool {
         match &self.names {
             Names::Plain(patterns) => pattern::matches_list(patterns.split(','), name),
@@ -103,7 +103,7 @@ fn hashed(salt: &[u8], name: &str) -> Option<Vec<u8>> {
     Some(mac.finalize().into_bytes().to_vec())
 }
 
-/// Whether a key's blob consists of complete strings, with the number and length that its type needs.
+/// Whether a key's blob consists of complete strings: its type and at least one more, for ed25519 one of 32 bytes.
 fn is_whole(key_type: &str, blob: &[u8]) -> bool {
     let mut lengths = Vec::new();
     let mut rest = blob;

@@ -1,5 +1,6 @@
 //! zlib@openssh.com: each message ends with a partial flush, so that it can be read at once, and all
-//! messages share one dictionary (RFC 4253, 6.2). Compression begins after authentication.
+//! messages until the next key exchange share one dictionary (RFC 4253, 6.2). Compression begins after
+//! authentication.
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress};
 

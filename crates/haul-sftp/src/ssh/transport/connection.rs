@@ -225,7 +225,7 @@ impl Connection {
         self.agreed.get_or_init(|| agreed.clone());
     }
 
-    /// Whether compression after authentication was negotiated.
+    /// Whether our messages are compressed after authentication.
     pub fn agreed_on_compression(&self) -> bool {
         self.agreed.get().is_some_and(|agreed| agreed.deflate)
     }

@@ -96,8 +96,8 @@ pub enum PublicHalf {
 enum Ahead {
     /// None: an unknown server might end the connection.
     Nothing,
-    /// The request for a channel. haul's own server ignores messages that arrive too early, but the
-    /// number that it gives a channel cannot be guessed.
+    /// The request for a channel. haul's own server ignores messages that arrive too early, but does
+    /// not give the first channel the number 0.
     Channel,
     /// All. OpenSSH gives the first channel the number 0, handles messages in order, and responds to
     /// those that arrive too early with UNIMPLEMENTED.

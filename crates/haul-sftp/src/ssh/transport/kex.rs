@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_method_refuses_malformed_public_values() {
+    fn malformed_public_values_are_refused_on_curves_in_the_hybrid_and_in_group_14() {
         for name in [
             "mlkem768x25519-sha256",
             "curve25519-sha256",

@@ -180,7 +180,7 @@ impl Stored {
         {
             return Ok(stored);
         }
-        // Complete before it gets its name. If two runs create one at once, both use the last.
+        // Complete before it gets its name. If two runs create one at once, the last one stays.
         let mut salt = [0; SALT];
         fs::File::open("/dev/urandom")?.read_exact(&mut salt)?;
         let new = self.directory.join(format!("salt.{}", std::process::id()));

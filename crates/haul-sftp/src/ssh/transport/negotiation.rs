@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn every_offered_algorithm_is_implemented() {
+    fn every_offered_key_exchange_cipher_and_mac_is_implemented() {
         let offer = offer(&["HostKeyAlgorithms=+ssh-rsa"], true);
         for kex in &offer.kex {
             super::super::kex::Exchange::begin(kex).unwrap();

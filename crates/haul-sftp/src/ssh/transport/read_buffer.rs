@@ -8,7 +8,8 @@ use bytes::BytesMut;
 /// Bytes of the first buffer of a connection. It is small, since many connections receive little.
 const FIRST: usize = 16 << 10;
 
-/// Bytes of the largest buffer: it fits into a processor's cache along with the data made from it.
+/// Bytes of the largest buffer, unless a packet is longer: it fits into a processor's cache along with the data made
+/// from it.
 const LARGEST: usize = 256 << 10;
 
 /// The least free space that is worth a read.

@@ -35,7 +35,7 @@ const CONNECTION: std::ops::RangeInclusive<u8> = message::GLOBAL_REQUEST..=messa
 /// is not worth it for a short response.
 const SHORT: usize = 4 << 10;
 
-/// What the connections to one host share.
+/// The host of a connection: its known keys, and what all connections to it share.
 #[derive(Debug)]
 pub struct Host {
     /// Decides on host keys.
@@ -58,11 +58,11 @@ pub struct Alive {
 /// The stage of a key exchange.
 #[derive(Debug)]
 enum Keys {
-    /// None is in progress, or only our offer was sent.
+    /// None is in progress, or the server's offer is awaited.
     Settled,
-    /// Our half was sent.
+    /// Our half was sent, and the server's is awaited.
     Begun(Box<Begun>),
-    /// The server's next message is NEWKEYS.
+    /// The server's NEWKEYS is awaited.
     Awaited(Box<Cipher>),
 }
 

@@ -16,7 +16,7 @@ use crate::ssh::options::Prompter;
 pub enum Phase {
     /// The first key exchange is in progress.
     Opening,
-    /// The first key exchange is complete, and the host key is verified.
+    /// The host key is verified, and our NEWKEYS is queued. The server's may not have arrived.
     Ready,
     /// The server has also sent EXT_INFO, with the signature algorithms that it accepts.
     Informed,

@@ -103,7 +103,7 @@ async fn a_packet_dropped_after_a_strict_key_exchange_is_detected() {
 /// With ChaCha20-Poly1305 an attacker can then drop the first packet, EXT_INFO, which hides the signature algorithms
 /// of the server. GCM has a packet counter of its own, and haul prefers it if the processor has AES instructions.
 #[tokio::test]
-async fn without_strict_key_exchange_only_gcm_detects_a_dropped_first_packet() {
+async fn without_strict_key_exchange_gcm_but_not_chacha20_detects_a_dropped_first_packet() {
     for (cipher, is_affected) in [
         ("chacha20-poly1305@openssh.com", true),
         ("aes128-gcm@openssh.com", false),
@@ -245,7 +245,7 @@ async fn channel_data_is_accepted_during_a_key_re_exchange() {
 }
 
 #[tokio::test]
-async fn only_connection_messages_are_accepted_during_a_key_re_exchange() {
+async fn banner_ext_info_and_service_accept_are_refused_during_a_key_re_exchange() {
     for sneaked in [filler(message::USERAUTH_BANNER), extensions(), vec![message::SERVICE_ACCEPT]] {
         for (after_offer, after_half) in
             [(vec![sneaked.clone()], Vec::new()), (Vec::new(), vec![sneaked.clone()])]
