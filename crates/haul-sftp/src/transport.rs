@@ -1,5 +1,5 @@
-//! The transport below the SFTP client: byte streams in both directions. Implementations are SSH, and
-//! pipes in tests.
+//! The transport below the SFTP client: byte streams in both directions. Implementations are SSH, and in
+//! tests pipes and servers in the same process.
 
 use std::fmt::Debug;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! The client against OpenSSH's sftp-server, with all features and with some refused; and over SSH
-//! against widespread servers.
+//! The client against OpenSSH's sftp-server, with all features and with some refused; against scripted
+//! servers; and over SSH against haul's own server and widespread ones.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 #![expect(
@@ -250,7 +250,7 @@ async fn a_refused_setstat_is_remembered_until_the_server_accepts_it() {
     assert_eq!(received.try_iter().collect::<Vec<_>>(), [message]);
     assert_eq!(remembered(), 1);
 
-    // Each run tries SETSTAT once more; after a success the next run relies on it.
+    // Each run tries FSETSTAT once more; after a success the next run relies on it.
     let third = run("").await;
     assert!(!third.capabilities().times);
     write(&third, "a", 7, Metadata { mode: Some(0o604), ..Metadata::default() }).await;

@@ -313,7 +313,7 @@ fn path(path: &str) -> RelPath {
 #[tokio::test]
 async fn a_file_is_read_and_a_directory_listed_in_the_flight_of_its_open() {
     let world = World::new(Rule::LastClosed).await;
-    // Until the server has returned a handle, none can be predicted.
+    // Until a response has shown the RTT, nothing is requested behind an open.
     world.check("first").await;
     for file in ["a", "b", "c"] {
         world.check(file).await;

@@ -107,7 +107,7 @@ fn source(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers").join(path)
 }
 
-/// Builds a server.
+/// Runs a command that builds a server or its key.
 fn built(mut command: Command) {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -177,7 +177,7 @@ async fn many_clients_are_served_at_once() {
 #[tokio::test]
 async fn a_file_of_three_gibibytes_is_copied_intact_both_ways() {
     let site = Site::new().await;
-    // A sparse file with marks: it reveals errors at offsets above 2 GB and in 32-bit sums.
+    // A sparse file with marks: it reveals errors at offsets above 2 GiB, as of signed 32-bit sums.
     let file = fs::File::create(site.here("large")).unwrap();
     use std::os::unix::fs::FileExt;
     for mark in 0..48u64 {

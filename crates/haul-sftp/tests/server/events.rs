@@ -141,7 +141,7 @@ async fn excess_connections_are_refused_with_a_message() {
     let log = Log::default();
     let site = Site::with(|builder| log.of(builder).max_sessions(1)).await;
     let address = site.server.address();
-    // A client that has logged in occupies the only session.
+    // A client that has logged in holds one of the 33 connections.
     let mut inside = connected(&site).await;
     assert!(inside.authenticate_password("me", PASSWORD).await.unwrap().success());
     // At most 32 connections may be unauthenticated.

@@ -205,7 +205,7 @@ impl Drop for Mounted {
 }
 
 #[tokio::test]
-async fn every_announced_extension_works() {
+async fn all_extensions_are_announced_and_those_for_copies_links_and_syncs_work() {
     let dir = ServedDir::new();
     let share = dir.share(ShareOptions::default());
     let mut client = Client::connect(&share);

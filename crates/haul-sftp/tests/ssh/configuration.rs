@@ -151,7 +151,7 @@ fn an_included_file_that_others_can_write_is_refused_as_by_openssh() {
     }
 }
 
-/// Such a name in a known_hosts file would match many hosts.
+/// Such a name in a known_hosts file would match other hosts, or be a marker, a hash or a comment.
 #[test]
 fn a_host_name_that_is_a_known_hosts_pattern_is_refused_from_every_source() {
     let resolve = |host: &str, options: &[&str]| {

@@ -1,5 +1,5 @@
-//! Encrypted key files of OpenSSL and OpenSSH, old and new: every encryption that `ssh-keygen` reads works, and
-//! an error names any other one without a prompt for the passphrase.
+//! Encrypted key files of OpenSSL and OpenSSH, old and new: the supported encryptions work, and an error
+//! names any other one without a prompt for the passphrase.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -44,7 +44,7 @@ fn server() -> Sshd {
 }
 
 #[tokio::test]
-async fn keys_encrypted_by_openssl_are_used_with_every_cipher() {
+async fn keys_encrypted_by_openssl_are_used_with_the_supported_ciphers() {
     let sshd = server();
     for (name, line) in [
         ("rsa-des", "openssl rsa -in rsa -traditional -provider legacy -provider default -des"),
@@ -77,7 +77,7 @@ async fn keys_encrypted_by_openssl_are_used_with_every_cipher() {
 }
 
 #[tokio::test]
-async fn keys_encrypted_by_openssh_are_used_with_every_cipher() {
+async fn keys_encrypted_by_openssh_are_used_with_every_kind_of_cipher() {
     let sshd = server();
     for cipher in [
         "3des-cbc",

@@ -376,7 +376,7 @@ async fn a_link_that_dies_while_connecting_is_unreachable() {
     let (proxy, options) = behind_proxy(&sshd, &more);
     host_at(proxy.address(), &options).connect().await.unwrap();
     let whole = proxy.stats().connections[0].to_client.delivered;
-    // From the start; after the version; during key exchange; before the last response of authentication.
+    // From the start; within the identification; during key exchange; before the last response of authentication.
     for after in [0, 30, whole / 2, whole * 3 / 4] {
         let (proxy, options) = behind_proxy(&sshd, &more);
         proxy.set(Connections::All, Direction::ToClient, Fault::Blackhole { from: after });

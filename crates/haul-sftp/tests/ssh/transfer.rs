@@ -49,7 +49,7 @@ async fn aes_gcm_is_chosen_where_the_processor_has_aes() {
 }
 
 #[tokio::test]
-async fn every_key_exchange_method_of_the_server_works_in_one_rtt() {
+async fn every_classical_key_exchange_method_works_in_one_rtt() {
     let sshd = Sshd::builder().line("LogLevel DEBUG1").start();
     for kex in [
         "curve25519-sha256",

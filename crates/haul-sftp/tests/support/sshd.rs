@@ -75,7 +75,7 @@ impl Sshd {
         self.address
     }
 
-    /// The ID of its process; 0 if it has ended.
+    /// The ID of its process; 0 once it was stopped.
     pub fn process(&self) -> u32 {
         self.process.as_ref().map_or(0, Child::id)
     }
@@ -110,7 +110,7 @@ impl Sshd {
         self.path(&format!("host_{kind}"))
     }
 
-    /// A known_hosts file with its keys.
+    /// A known_hosts file with its keys, or the authority of its certificate.
     pub fn known_hosts(&self) -> PathBuf {
         self.path("known_hosts")
     }

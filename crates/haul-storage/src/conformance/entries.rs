@@ -101,7 +101,7 @@ pub(super) async fn listing_a_file_or_a_missing_path_fails(fixture: Fixture) -> 
     Ok(())
 }
 
-/// More than one batch of any protocol: OpenSSH returns 100 names per response, and `getdents64` about
+/// More than one batch where entries come in batches: OpenSSH returns 100 names per response, and `getdents64` about
 /// 1 000 with a buffer of 32 KiB.
 pub(super) async fn a_listing_of_3000_entries_is_complete(fixture: Fixture) -> Outcome {
     let dir = fixture.make_dir("many").await?;

@@ -211,7 +211,7 @@ impl Fixture {
         }
     }
 
-    /// Names in a directory, sorted, without haul's part files and journals.
+    /// Names in a directory, sorted, without haul's temporary files.
     pub(super) async fn names(&self, path: &RelPath) -> Outcome<Vec<Vec<u8>>> {
         let mut names = self.all_names(path).await?;
         names.retain(|name| !is_part_name(name));

@@ -118,7 +118,7 @@ pub(super) async fn no_path_goes_through_a_link(fixture: Fixture) -> Outcome {
 
 type Attempts<'a> = Vec<(&'static str, BoxFuture<'a, Result<()>>)>;
 
-/// Every operation on entries below `link`, whose target contains `file` and `dir`.
+/// Operations on entries below `link`, whose target contains `file` and `dir`.
 fn attempts<'a>(fixture: &'a Fixture, link: &RelPath) -> Outcome<Attempts<'a>> {
     let storage = &fixture.storage;
     let (file, dir, new) = (link.join("file")?, link.join("dir")?, link.join("new")?);

@@ -42,12 +42,12 @@ pub mod message {
     pub const CHANNEL_FAILURE: u8 = 100;
 }
 
-/// Reads a message from the front.
+/// Reads fields from the front of a message or a blob.
 #[derive(Debug)]
 pub struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    /// Reads what follows a message's number.
+    /// Reads what follows a message's number, or a blob such as a public key.
     pub fn new(message: &'a [u8]) -> Self {
         Self(message)
     }

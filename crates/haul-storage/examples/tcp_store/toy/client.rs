@@ -82,7 +82,7 @@ impl Client {
         let measured = *self.measured.lock().unwrap_or_else(PoisonError::into_inner);
         let is_open = match self.stream.try_lock() {
             Ok(slot) => slot.is_some(),
-            // A request is using or reopening it; only the first request may still be connecting.
+            // A request is using it, or reopening it after a loss, unless it was never open.
             Err(_) => measured.connect.is_some(),
         };
         Measured { is_open, ..measured }
