@@ -1,4 +1,4 @@
-//! Real mounts with a cache on disk, and their state; as root where `/dev/fuse` exists.
+//! Real mounts: the cache on disk, the state, the kernel's read-ahead and `noexec`; as root where `/dev/fuse` exists.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 #![expect(clippy::print_stderr, reason = "a skipped test prints that")]

@@ -276,7 +276,7 @@ fn a_program_that_has_a_file_open_reads_what_is_added_to_it() {
 
 /// Formerly, the kernel still had the old size, and read the new file only up to that.
 #[test]
-fn a_file_that_has_grown_since_it_was_listed_is_read_to_its_end() {
+fn a_file_that_has_grown_since_it_was_looked_up_is_read_to_its_end() {
     let storage = MemoryStorage::new();
     storage.add_file("file", "old");
     let age = Duration::from_secs(60);

@@ -231,7 +231,7 @@ async fn connect(address: SocketAddr, options: &DialOptions) -> io::Result<Diall
 
 /// Keepalives reveal a dead link only to a reader. With this, the kernel fails a connection whose
 /// sent bytes are not acknowledged for `limit`; a slow link that moves bytes is not affected.
-/// Only Linux has such a limit.
+/// It is set on Linux only.
 fn limit_silence(stream: &TcpStream, limit: Option<Duration>) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     if let Some(limit) = limit {

@@ -62,7 +62,7 @@ impl Listings {
         self.unused
     }
 
-    /// Holds a listing that was requested at `at`. `is_used` if a program has read it.
+    /// Holds a listing that was requested at `at`. `is_used` unless it was only listed ahead.
     pub(super) fn put(
         &mut self,
         directory: &RelPath,

@@ -2,7 +2,7 @@
 //!
 //! A LOOKUP is for one name. Along with its request, the directory of the name is listed: the first response counts,
 //! and the next lookups need no request. Directories in a directory that a program looks at are listed ahead, so that a
-//! program that walks a tree (`find`, `git status`) waits once per level at most, not once per name.
+//! program that walks a tree (`find`, `git status`) waits for few of them, and not once per name.
 //!
 //! ```text
 //! LOOKUP, READDIR ─► Survey ─► Plan (what to list) ─► Storage::list ─┬─► AttributeCache
@@ -11,7 +11,8 @@
 //! ```
 //!
 //! A complete listing serves a program that reads the directory, and shows which names are missing, for as long as
-//! attributes may be used. Nothing is listed ahead if a listing may leave names out, on a disk, or over a short path.
+//! attributes may be used. Nothing is listed ahead if a listing may leave names out, if attributes may not be cached,
+//! on a disk, or over a short path.
 
 mod held;
 mod plan;
@@ -109,7 +110,7 @@ impl Survey {
         }
     }
 
-    /// All entries of a directory that a program reads, if it was listed ahead.
+    /// All entries of a directory that a program reads, if a listing is held. Waits for one in flight.
     pub(crate) async fn read(&self, directory: &RelPath) -> Option<Entries> {
         loop {
             match self.change(|plan, now| plan.read(directory, now))? {

@@ -20,7 +20,7 @@ const MOST_WANTED: usize = 32;
 /// Most directories that wait to be listed ahead.
 const MOST_WAITING: usize = 128;
 
-/// Most listings ahead that no program has used yet.
+/// Most listings ahead that no program has used yet; twice as many in directories that a program reads.
 const MOST_UNUSED: usize = 64;
 
 /// Directories in one directory that are listed ahead of a program.
@@ -68,7 +68,7 @@ struct Running<W> {
     levels: u32,
     is_wanted: bool,
     is_counted: bool,
-    /// The directory itself was changed here since it was requested.
+    /// The directory itself, or one above it, was changed here since it was requested.
     is_outdated: bool,
     /// Names of entries in it that were changed here since.
     changed: HashSet<Vec<u8>>,

@@ -52,7 +52,7 @@ pub(crate) struct Changes {
     pub(super) uploader: Arc<Uploader>,
     pub(super) runtime: Runtime,
     pub(super) sync_close: bool,
-    /// Held for writing by a rename, and for reading by everything that relies on paths.
+    /// Held for writing by a rename, and for reading by OPEN and by the other changes that go by a path.
     pub(super) paths: RwLock<()>,
     /// Removed entries to which the kernel still has references, by node.
     removed: Mutex<HashMap<u64, Removed>>,
@@ -296,8 +296,8 @@ impl Changes {
                 may_be_incomplete
             };
             if may_be_incomplete {
-                // Its writer had no time to close it. Without a record, the next mount would remove it. If the spool is
-                // full, there is none, as after a kill.
+                // Its writer had no time to close it. Without a record, the next mount would remove it. If this fails,
+                // there may be none, as after a kill.
                 drop(file.settle(&self.spool, &self.names.root, false).await);
             }
             if !self.uploader.leave(file) {

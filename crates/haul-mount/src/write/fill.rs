@@ -41,7 +41,7 @@ impl Filler {
     /// Fetches what is missing of a range.
     ///
     /// # Errors
-    /// `Changed` if the file has been replaced on the server, and those of reading.
+    /// `Changed` if the file has been replaced on the server, and those of reading and of the spool.
     pub(super) async fn fill(&self, file: &Pending, range: Range) -> Result<()> {
         while let Some(gap) = file.missing(range).into_iter().next() {
             let base = file.state().base.clone();

@@ -1,6 +1,6 @@
 //! The open files of a mount that can be written.
 //!
-//! A handle reads the storage until its file is changed through the mount; from then on, the file in the spool.
+//! A handle reads the storage until its file comes into the spool; from then on, the file there.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,7 +1,8 @@
 //! A file in the spool: written, or about to be, and not uploaded yet.
 //!
 //! Its content is what was written here, and otherwise that of the version that it replaces (`rest`), which is fetched
-//! when it is needed. A file that is no longer in the overlay lives as long as a handle refers to it.
+//! in the background from the first change on, or when it is needed. A file that is no longer in the overlay lives as
+//! long as a handle refers to it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -31,7 +32,7 @@ pub(crate) struct Pending {
     last: Mutex<Option<Record>>,
     /// The handle by which the rest is read, while it is open.
     pub(super) remote: tokio::sync::Mutex<Option<u64>>,
-    /// The rest is being fetched in the background.
+    /// A task has begun to fetch the rest in the background.
     is_filling: AtomicBool,
     /// Its content or its uploads have changed.
     pub(super) changed: Notify,
@@ -349,7 +350,7 @@ impl Pending {
         }
     }
 
-    /// Whether a fetch of the rest in the background should begin: the file is incomplete, and none is running.
+    /// Whether a fetch of the rest in the background should begin: the file is incomplete, and none has begun yet.
     pub(super) fn begins_to_fill(&self) -> bool {
         self.state().is_partial() && !self.is_filling.swap(true, Ordering::AcqRel)
     }

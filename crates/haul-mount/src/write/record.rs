@@ -14,7 +14,7 @@ const MAGIC: &[u8; 8] = b"haulspl1";
 /// Magic, number, length, checksum.
 const FRAME: usize = 8 + 8 + 8 + 32;
 
-/// Most ranges of [`Record::present`]: more do not fit into a slot.
+/// Most ranges of [`Record::present`]: more may not fit into a slot.
 pub(super) const MOST_RANGES: usize = 500;
 
 /// The record of a file.

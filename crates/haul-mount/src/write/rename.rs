@@ -50,7 +50,7 @@ impl Changes {
             return Ok(Reply::done());
         }
         if !self.overlay.below(&to).is_empty() {
-            // The server does not know these yet.
+            // The server may not know these yet.
             return Err(Errno::NOTEMPTY);
         }
         let moved = self.moved(from, to).await;

@@ -139,8 +139,8 @@ impl Sender {
     /// Sends a version of a file. Returns its digest if it was sent in one request.
     ///
     /// # Errors
-    /// `AlreadyExists` if there is another version than the one that it replaces, `Interrupted` if it has changed, and
-    /// those of the storage.
+    /// `AlreadyExists` if there is another version than the one that it replaces, `Interrupted` if the upload has to
+    /// begin anew, and those of the storage.
     pub(super) async fn send(
         &self,
         file: &Pending,
@@ -353,7 +353,7 @@ impl Sender {
         Ok(content.is_some_and(|content| last.has(&content)))
     }
 
-    /// The content of a file on the server, if it still has this size.
+    /// The content of a file on the server; `None` if it is longer than `size` bytes, or changes meanwhile.
     async fn stored_content(&self, path: &RelPath, size: u64) -> Result<Option<Bytes>> {
         match self.storage.read_whole(path, size).await {
             Ok(whole) => Ok(Some(whole.bytes)),

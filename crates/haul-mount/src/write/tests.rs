@@ -1,4 +1,4 @@
-//! Writing over a simulated link, in virtual time, without a kernel.
+//! Writing without a kernel, in part over a simulated link in virtual time.
 
 mod conflicts;
 
@@ -309,7 +309,7 @@ async fn a_file_that_is_open_at_the_unmount_stays_for_the_next_mount() {
 
 /// Formerly, its incomplete content replaced the version on the server.
 #[tokio::test]
-async fn a_file_that_changes_after_it_was_synced_is_not_uploaded_at_the_unmount() {
+async fn a_file_that_changes_after_a_flush_is_not_uploaded_at_the_unmount() {
     let storage = MemoryStorage::new();
     storage.add_file("file", "complete");
     let world = World::new(&storage);

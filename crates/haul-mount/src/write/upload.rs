@@ -1,9 +1,10 @@
 //! Uploads files of the spool: when, how often, and what follows.
 //!
 //! ```text
-//! queue ─► a task for each file ─► room (some small ones, 4 long) ─► gate of the file ─► send ─┬─► done: leaves
-//!             ▲                                                               │ conflict       │   the spool
-//!             └───────────── pause, doubling ◄── failure ◄────────────────────┴► copy beside ──┘
+//! queue ─► a task per file ─► room (some small ones, 4 long) ─► gate of the file ─► send ─┬─► done: leaves the spool
+//!             ▲                                                                           │
+//!             ├────────────────── copy beside it ◄── conflict ◄───────────────────────────┤
+//!             └────────────────── pause, doubling ◄── failure ◄───────────────────────────┘
 //! ```
 //!
 //! A file is uploaded once it is closed, or when a process waits for that (fsync). If it changes while it is uploaded,
@@ -69,7 +70,7 @@ pub(super) struct Uploader {
 /// How an attempt to upload ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
-    /// There is nothing to upload any more.
+    /// There is nothing to upload now.
     Done,
     /// The file was changed or moved: try again at once.
     Again,

@@ -9,7 +9,7 @@ use haul_storage::RelPath;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Warning {
-    /// A file has changed on the server since it was opened here: the version from here has another name.
+    /// A file has changed or appeared on the server since it was opened here: the version from here has another name.
     Conflict {
         /// The file, which has the content of the server.
         path: RelPath,

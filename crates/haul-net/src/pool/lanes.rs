@@ -46,8 +46,8 @@ pub trait Connect: Debug + Send + Sized + 'static {
     /// If the lane cannot be opened; it counts as refused.
     fn connect(&mut self, lanes: &Arc<Lanes<Self>>) -> Connecting<Self::Connection>;
 
-    /// Starts a lane, which is in the pool when this returns. Notify `changed` when the lane can carry more, if that is
-    /// known.
+    /// Starts a lane, which is added to the pool under the same lock. Notify `changed` when the lane can carry more, if
+    /// that is known.
     fn start(
         &mut self,
         connection: Self::Connection,
@@ -55,8 +55,8 @@ pub trait Connect: Debug + Send + Sized + 'static {
         changed: &Arc<Notify>,
     ) -> Arc<Self::Lane>;
 
-    /// Removes lanes that have ended or are too many, and reports that to `supply`. Returns how many lanes waiting
-    /// tasks need beyond the target number.
+    /// Removes lanes that have ended or are too many, and reports lost ones to `supply`. Returns how many lanes are
+    /// needed beside those that are open or opening, whatever the target number.
     fn review(&mut self, lanes: &mut Vec<Arc<Self::Lane>>, supply: &mut Supply) -> usize;
 }
 
@@ -68,7 +68,7 @@ pub trait SharedLane: Debug + Send + Sync + 'static {
     /// Outstanding bytes, in thousandths of what the lane carries per RTT.
     fn load(&self) -> u64;
 
-    /// Bytes that were requested or sent, without a response yet.
+    /// What was requested or sent without a response yet: bytes or requests.
     fn outstanding(&self) -> u64;
 
     /// The shortest RTT so far.

@@ -9,8 +9,9 @@
 //!                       Connect (a backend): connects, starts, reviews
 //! ```
 //!
-//! If lanes accept any number of requests, a task picks the least loaded one ([`Lanes::choose`]: SFTP, HTTP). If they
-//! do one thing at a time, it picks an idle one and has it to itself ([`Lanes::take_turn`]: FTP).
+//! If lanes accept any number of requests, a task picks the least loaded one ([`Lanes::choose`]: SFTP, pipelined HTTP,
+//! peers). If they do one thing at a time, it picks an idle one and has it to itself ([`Lanes::take_turn`]: FTP, other
+//! HTTP).
 
 mod lanes;
 mod supply;

@@ -119,13 +119,13 @@ impl Supply {
         self.connect.is_some()
     }
 
-    /// Whether the last attempt to open a lane was refused.
+    /// Whether the server has refused a lane since it last accepted one.
     pub const fn is_refused(&self) -> bool {
         self.refused_in_a_row > 0
     }
 
-    /// How many lanes to open now; they count as opening from then on. `open` lanes are open, and the waiting tasks
-    /// need `missing` lanes beyond those that are open, opening or within the target.
+    /// How many lanes to open now; they count as opening from then on. `open` lanes are open, and `missing` more are
+    /// needed beside these and those that are opening, whatever the target.
     pub fn to_open(&mut self, now: Instant, open: usize, missing: usize) -> usize {
         let count = open + self.opening;
         let first = usize::from(count == 0 && self.has_waiting_tasks());
