@@ -15,7 +15,6 @@ const OPENING: Duration = Duration::from_secs(10);
 /// Opens the lanes that a long path needs, then polls the link while bytes are in flight; never returns. While nothing
 /// is in flight, it sleeps without a timer, until `begun` is notified.
 pub(crate) async fn watch(share: &LinkShare, begun: &Notify) {
-    open_lanes(share).await;
     loop {
         begun.notified().await;
         while share.counted().0 > 0 {
@@ -30,7 +29,7 @@ pub(crate) async fn watch(share: &LinkShare, begun: &Notify) {
 
 /// Opens the lanes that a long path needs. One that is opened during a read begins with TCP's slow start, and delays
 /// the blocks that it carries by seconds.
-async fn open_lanes(share: &LinkShare) {
+pub(crate) async fn open_lanes(share: &LinkShare) {
     let began = Instant::now();
     while let Some(link) = share.tick() {
         let is_complete = link.rtt.is_some() && link.open >= share.decision().lanes;

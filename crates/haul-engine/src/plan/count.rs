@@ -110,7 +110,7 @@ pub async fn count(context: &Context, jobs: &[Job]) {
     context.room.begin_count().await;
     let mut sum = Found::default();
     for job in jobs {
-        match count_job(context, job, jobs.len()).await {
+        match count_job(context, job).await {
             Ok(Some(found)) => {
                 sum.files += found.files;
                 sum.bytes = sum.bytes.saturating_add(found.bytes);
@@ -136,14 +136,14 @@ fn report(context: &Context, sum: &Found, all: bool) {
 }
 
 /// Counts one job; `None` if the count is abandoned.
-async fn count_job(context: &Context, job: &Job, jobs: usize) -> Result<Option<Found>> {
+async fn count_job(context: &Context, job: &Job) -> Result<Option<Found>> {
     let top = job.source.stat(&job.source_path).await?;
     let mut sum = Found::default();
     if top.is_file() && context.settings.selection.takes(&top) {
         (sum.files, sum.bytes) = (1, top.known_size().unwrap_or(0));
     }
     if !top.is_dir() {
-        Box::pin(context.room.count_file(jobs, job, &top)).await;
+        Box::pin(context.room.count_source(job, &top)).await;
         return Ok((is_wanted(context) && !context.cancel.is_cancelled()).then_some(sum));
     }
     let counterpart = match context.room.counts() {

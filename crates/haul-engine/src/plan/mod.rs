@@ -83,6 +83,7 @@ async fn plan_job(
         context.roots.destinations.refuse_twice(job, destination_path, &context.settings).await?;
         if entry.is_file() {
             context.tally.plan_file(entry.known_size().unwrap_or(0));
+            context.room.plan_source();
         }
         let item = Item {
             job: Arc::clone(job),

@@ -60,6 +60,8 @@ pub struct Room {
     cancel: Cancel,
     min_free: u64,
     target: Option<Target>,
+    /// There are too many jobs to measure their sources at the start.
+    has_many: bool,
     slot: Arc<Slot>,
     state: Mutex<State>,
     /// True once the needs known at the start were compared with the free space.
@@ -148,6 +150,7 @@ impl Room {
             cancel: cancel.clone(),
             min_free,
             target,
+            has_many: named::are_many(jobs),
             slot: Slot::new(tally.moved_bytes()),
             state: Mutex::new(State { comparison, ..State::default() }),
             started: watch::Sender::new(!wanted),
@@ -205,9 +208,6 @@ impl Room {
         self.decide(Comparison::Yes);
         let (need, is_all) = named::need(&self.settings, jobs, sources, space.block).await;
         self.slot.plan(need);
-        if named::are_many(jobs.len()) {
-            self.plan_unclear();
-        }
         self.lock().is_complete = is_all;
         self.judge().await;
     }
@@ -271,6 +271,13 @@ impl Room {
         self.lock().is_unclear = true;
     }
 
+    /// A source that is a file was planned. Its need is unknown if it was not measured at the start.
+    pub fn plan_source(&self) {
+        if self.has_many {
+            self.plan_unclear();
+        }
+    }
+
     /// Whether only the count can determine the need.
     pub fn needs_count(&self) -> bool {
         self.counts() && self.lock().is_unclear
@@ -304,10 +311,10 @@ impl Room {
         }
     }
 
-    /// Counts one of `jobs` jobs, whose source is the file `entry`, unless it was measured at the start.
-    pub async fn count_file(&self, jobs: usize, job: &Job, entry: &Entry) {
+    /// Counts a job whose source is the file `entry`, unless it was measured at the start.
+    pub async fn count_source(&self, job: &Job, entry: &Entry) {
         // Errors are ignored: they occur again in the plan, which reports them.
-        if named::are_many(jobs)
+        if self.has_many
             && self.counts()
             && let Ok(Some(need)) = named::of(&self.settings, job, entry, self.block()).await
         {

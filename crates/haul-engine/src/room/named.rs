@@ -55,7 +55,7 @@ pub async fn need(
     block: u64,
 ) -> (Need, bool) {
     let mut sum = Need::default();
-    if are_many(jobs.len()) {
+    if are_many(jobs) {
         return (sum, false);
     }
     let looks = jobs.iter().enumerate().map(async |(index, job)| {
@@ -75,8 +75,8 @@ pub async fn need(
 }
 
 /// Whether there are too many jobs to measure their sources at the start.
-pub const fn are_many(jobs: usize) -> bool {
-    jobs > MOST
+pub const fn are_many(jobs: &[Job]) -> bool {
+    jobs.len() > MOST
 }
 
 /// The need of one source; `None` if it is not a file, or its need is not known.

@@ -183,39 +183,34 @@ async fn the_old_file_remains_if_the_rename_fails_for_another_reason() {
     }
 }
 
-/// The consumer reads a file before the rest of the listing, which holds the only lane.
-#[tokio::test]
-async fn a_listing_full_of_errors_does_not_block_the_lane() {
-    let listing = Box::leak("nonsense\r\n".repeat(5000).into_boxed_str()).as_bytes();
+/// Lists `lines` lines that cannot be parsed, and reads a file after the first of them, while the listing holds the only
+/// lane. Returns the number of errors, and the last one.
+async fn errors_of(lines: usize) -> (usize, String) {
+    let listing = Box::leak("?\r\n".repeat(lines).into_boxed_str()).as_bytes();
     let script = Script { listing, connections: 1, ..Script::default() };
     let (server, _journals, storage) = storage(script).await;
     server.put("/up/f", b"content");
     let mut listed = storage.list(&RelPath::root()).await.unwrap();
-    assert!(listed.next().await.unwrap().is_err());
+    let mut last = listed.next().await.unwrap().unwrap_err();
     assert_eq!(storage.read_whole(&path("f"), 1 << 20).await.unwrap().bytes, "content");
-    let mut errors = 1;
+    let mut count = 1;
     while let Some(batch) = listed.next().await {
-        errors += usize::from(batch.is_err());
+        last = batch.unwrap_err();
+        count += 1;
     }
-    assert_eq!(errors, 5000);
+    (count, last.to_string())
+}
+
+#[tokio::test]
+async fn a_listing_full_of_errors_does_not_block_the_lane() {
+    assert_eq!(errors_of(5000).await.0, 5000);
 }
 
 /// Formerly, such a listing was buffered without a limit.
 #[tokio::test]
 async fn an_endless_listing_whose_lane_another_task_needs_is_cut_off() {
-    let listing = Box::leak("?\r\n".repeat(1_100_000).into_boxed_str()).as_bytes();
-    let script = Script { listing, connections: 1, ..Script::default() };
-    let (server, _journals, storage) = storage(script).await;
-    server.put("/up/f", b"content");
-    let mut listed = storage.list(&RelPath::root()).await.unwrap();
-    assert!(listed.next().await.unwrap().is_err());
-    assert_eq!(storage.read_whole(&path("f"), 1 << 20).await.unwrap().bytes, "content");
-    let mut last = None;
-    while let Some(batch) = listed.next().await {
-        last = Some(batch);
-    }
-    let error = last.unwrap().unwrap_err();
-    assert!(error.to_string().contains("another task needs its connection"), "{error}");
+    let (_, last) = errors_of(1_100_000).await;
+    assert!(last.contains("another task needs its connection"), "{last}");
 }
 
 #[tokio::test]

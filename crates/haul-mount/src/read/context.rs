@@ -75,8 +75,9 @@ impl Context {
         })
     }
 
-    /// Polls the link while bytes are in flight; never returns.
+    /// Opens the lanes that reading needs, then polls the link while bytes are in flight; never returns.
     pub(crate) async fn watch_link(&self) {
+        link::open_lanes(&self.share).await;
         link::watch(&self.share, &self.begun).await;
     }
 
