@@ -45,7 +45,9 @@ pub(crate) fn memory() -> io::Result<u64> {
 /// The type of the file system that contains `path`, such as `ext4`.
 pub(crate) fn file_system(path: &Path) -> io::Result<String> {
     let path = path.canonicalize()?;
-    let table = fs::read_to_string("/proc/self/mountinfo")?;
+    // Names need not be UTF-8.
+    let table = fs::read("/proc/self/mountinfo")?;
+    let table = String::from_utf8_lossy(&table);
     let mut best = (0, "unknown");
     for line in table.lines() {
         // proc(5): the mount point is the fifth field, the type the first after " - ".
@@ -82,6 +84,8 @@ fn busy() -> io::Result<f64> {
     let (all, idle) = times()?;
     thread::sleep(Duration::from_secs(1));
     let (all_later, idle_later) = times()?;
-    let (all, idle) = ((all_later - all) as f64, (idle_later - idle) as f64);
+    // proc(5): the count of iowait may decrease.
+    let (all, idle) = (all_later.saturating_sub(all), idle_later.saturating_sub(idle));
+    let (all, idle) = (all as f64, idle as f64);
     Ok(if all > 0.0 { ((all - idle) / all * 1000.0).round() / 1000.0 } else { 0.0 })
 }

@@ -8,15 +8,17 @@ use std::path::{Path, PathBuf};
 
 /// Mount points at or below `directory`, outer ones before inner ones.
 pub(crate) fn mounts_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
-    let table = fs::read_to_string("/proc/self/mountinfo")?;
-    let points = table.lines().filter_map(|line| line.split(' ').nth(4)).map(unescape);
+    // Names need not be UTF-8.
+    let table = fs::read("/proc/self/mountinfo")?;
+    let lines = table.split(|byte| *byte == b'\n');
+    let points = lines.filter_map(|line| line.split(|byte| *byte == b' ').nth(4)).map(unescape);
     Ok(points.filter(|point| point.starts_with(directory)).collect())
 }
 
 /// Decodes octal escapes such as `\040`, which the kernel writes for white space and backslashes.
-fn unescape(point: &str) -> PathBuf {
+fn unescape(point: &[u8]) -> PathBuf {
     let mut bytes = Vec::new();
-    let mut rest = point.as_bytes();
+    let mut rest = point;
     while let Some((&first, after)) = rest.split_first() {
         let octal = after
             .first_chunk::<3>()
@@ -34,8 +36,8 @@ mod tests {
 
     #[test]
     fn octal_escapes_are_decoded() {
-        assert_eq!(unescape(r"/a\040b\011c"), Path::new("/a b\tc"));
-        assert_eq!(unescape(r"/plain\"), Path::new(r"/plain\"));
+        assert_eq!(unescape(br"/a\040b\011c"), Path::new("/a b\tc"));
+        assert_eq!(unescape(br"/plain\"), Path::new(r"/plain\"));
     }
 
     #[test]

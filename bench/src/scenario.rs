@@ -473,7 +473,12 @@ mod tests {
                 .contains("[links.moon]")
         );
         assert!(scenario("protocols = ['sftp']").contains("needs links"));
-        assert!(parse(&format!("{data}[links.x]\nrtt_ms = -1\n")).contains("my.toml"));
+        let local = "[[scenario]]\nprotocols = ['local']\ndata = ['one']\nrounds = 1\n";
+        let link = |rest: &str| parse(&format!("{data}[links.x]\n{rest}\n{local}"));
+        let negative = link("rtt_ms = -1");
+        assert_eq!(negative, "my.toml: [links.x]: -1 ms is not between 0 and a minute");
+        let missing = link("mbit = 1");
+        assert!(missing.starts_with("my.toml: ") && missing.contains("`rtt_ms`"), "{missing}");
         let plan = Plan::parse("scenarios.toml", BUILT_IN).expect("they can be read");
         assert!(plan.choose(&["nothing".to_owned()]).expect_err("no such").contains("'nothing'"));
     }

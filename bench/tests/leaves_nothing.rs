@@ -1,6 +1,6 @@
 //! However a benchmark ends, nothing of it is left: no process, no namespace, no mount, no file.
 //!
-//! The real program runs a real sshd over a real link; where that is impossible the test is skipped
+//! The real program runs a real sshd over an emulated link; where that is impossible the test is skipped
 //! with a message.
 //!
 //! Other programs of the machine start processes and mount file systems meanwhile. So each test runs in a network and a

@@ -1,5 +1,6 @@
-//! Fuzzing of everything that decodes bytes from outside. Each function takes any bytes, and panics if a property that
-//! its documentation states does not hold. The fuzz targets call them, and so does the test of the committed corpus.
+//! Fuzzing of decoders of bytes from outside. Each function takes any bytes, and panics if a property that its
+//! documentation states, or that of the function it calls, does not hold. The fuzz targets call them, and so does the
+//! test of the committed corpus.
 
 mod fields;
 mod peer;
@@ -27,7 +28,7 @@ use haul_storage::journal::Record;
 use haul_storage::{DigestKind, Location, RelPath, text};
 
 pub use self::fields::{dates, disposition, fields, proxy, ranges};
-pub use self::peer::{peer_bridge, peer_frames, peer_messages, peer_ticket};
+pub use self::peer::{peer_bridge, peer_frames, peer_messages, peer_ticket, upnp};
 pub use self::ssh::{
     ssh_authentication, ssh_certificate, ssh_config, ssh_identification, ssh_known_hosts,
     ssh_offer, ssh_packets,
@@ -176,7 +177,8 @@ pub fn cookies(data: &[u8]) {
     }
 }
 
-/// Replies of an FTP server: their text is safe for a terminal, and the values that are parsed from it are in bounds.
+/// Replies of an FTP server: their codes have three digits, 100 to 699, their text has no control characters, a quoted
+/// path is absolute, and a time survives being written.
 pub fn ftp_reply(data: &[u8]) {
     let mut parser = ReplyParser::default();
     for line in data.split(|byte| *byte == b'\n') {

@@ -2,6 +2,7 @@
 //! on.
 
 use haul_peer::bridge;
+use haul_peer::port_mapping::fuzzing as port_mapping;
 use haul_peer::ticket::Ticket;
 use haul_peer::wire::fuzzing;
 
@@ -16,9 +17,14 @@ pub fn peer_messages(data: &[u8]) {
     fuzzing::to_client(data);
 }
 
-/// Messages of a bridge and its clients, and preambles of data connections.
+/// Messages of a bridge and its clients, spoken codes and their messages, and preambles of data connections.
 pub fn peer_bridge(data: &[u8]) {
     bridge::fuzzing::received(data);
+}
+
+/// Responses of a router to UPnP requests.
+pub fn upnp(data: &[u8]) {
+    port_mapping::received(data);
 }
 
 /// Tickets.

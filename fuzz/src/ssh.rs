@@ -1,4 +1,4 @@
-//! Fuzzed parsers of SSH: data from a server that is not authenticated yet, and the files that configure trust.
+//! Fuzzed parsers of SSH: data from a server until the login is done, and the files that configure SSH.
 //!
 //! The results for files are compared with those of OpenSSH's tools, where these are installed.
 
@@ -38,7 +38,7 @@ pub fn ssh_certificate(data: &[u8]) {
 /// The host name that is looked up.
 const HOST: &str = "host.example.org";
 
-/// A known_hosts file: the lines about a host are those that `ssh-keygen -F` finds.
+/// A known_hosts file: `ssh-keygen -F` finds every line that haul finds about a host.
 pub fn ssh_known_hosts(data: &[u8]) {
     // Only text files are compared: OpenSSH takes a NUL for the end of a line.
     let ours = known_host_lines(data, HOST);

@@ -183,3 +183,8 @@ fn the_bridge_message_decoder_takes_its_corpus() {
 fn the_ticket_parser_takes_its_corpus() {
     run("peer_ticket", haul_fuzz::peer_ticket);
 }
+
+#[test]
+fn the_upnp_parsers_take_their_corpus() {
+    run("upnp", haul_fuzz::upnp);
+}

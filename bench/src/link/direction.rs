@@ -52,6 +52,8 @@ pub(super) struct Packet {
     leaves: Nanos,
     /// When it arrives.
     due: Nanos,
+    /// Its share of the jitter, 0 to 1.
+    jitter: f64,
     wire: Wire,
     pub(super) bytes: Vec<u8>,
 }
@@ -147,15 +149,11 @@ impl Direction {
             }
             self.line_free += (wire.bytes as f64 * nanos_per_byte) as Nanos;
         }
-        let jitter = if self.now.jitter > 0 {
-            (self.uniform() * self.now.jitter as f64) as Nanos
-        } else {
-            0
-        };
+        let jitter = if self.now.jitter > 0 { self.uniform() } else { 0.0 };
         let last = self.in_flight.back().map_or(0, |packet| packet.due);
-        let due = (self.line_free + self.now.delay + jitter).max(last);
         let leaves = self.line_free;
-        self.in_flight.push_back(Packet { leaves, due, wire, bytes: bytes.to_vec() });
+        let due = (leaves + self.now.delay(jitter)).max(last);
+        self.in_flight.push_back(Packet { leaves, due, jitter, wire, bytes: bytes.to_vec() });
     }
 
     /// Applies all changes that are due by `now`.
@@ -171,7 +169,7 @@ impl Direction {
     }
 
     /// Applies new settings at `at`. Bytes that are not sent by then get the new rate, and their packets the new delay
-    /// without jitter.
+    /// with their share of the new jitter.
     fn change(&mut self, at: Nanos, shape: Shape) {
         let before = std::mem::replace(&mut self.now, shape);
         let (mut left_before, mut free, mut last) = (at, at, 0);
@@ -183,7 +181,7 @@ impl Direction {
                 left_before = packet.leaves;
                 free += shape.nanos_per_byte.map_or(0, |per_byte| (bytes * per_byte) as Nanos);
                 packet.leaves = free;
-                packet.due = (free + shape.delay).max(last);
+                packet.due = (free + shape.delay(packet.jitter)).max(last);
             }
             last = packet.due;
         }
@@ -220,6 +218,13 @@ impl Direction {
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
         (self.random >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}
+
+impl Shape {
+    /// The delay of a packet with this share of the jitter.
+    fn delay(&self, jitter: f64) -> Nanos {
+        self.delay + (jitter * self.jitter as f64) as Nanos
     }
 }
 
@@ -338,6 +343,34 @@ mod tests {
         line.offer(510 * MS, b"x", wire(1000), &counters);
         line.offer(900 * MS, b"x", wire(1000), &counters);
         assert_eq!(arrivals(&mut line, &counters), [806 * MS, 806 * MS, 911 * MS]);
+    }
+
+    /// Formerly, packets that waited for the line when its settings changed had no jitter.
+    #[test]
+    fn waiting_packets_keep_their_share_of_the_jitter_when_the_link_changes() {
+        let jittery = Settings {
+            jitter: Duration::from_millis(50),
+            queue: Duration::from_secs(1),
+            ..settings()
+        };
+        let (counters, change) = (Counters::default(), Duration::from_micros(500));
+        let mut steady = Direction::new(jittery, 1);
+        let mut changed = Direction::new(jittery, 1).then(change, jittery);
+        let wider = Settings { jitter: jittery.jitter * 2, ..jittery };
+        let mut widened = Direction::new(jittery, 1).then(change, wider);
+        for line in [&mut steady, &mut changed, &mut widened] {
+            // The last one leaves the line, which sends one per millisecond, long after the change.
+            for _ in 0..100 {
+                line.offer(0, b"x", wire(1000), &counters);
+            }
+            line.pass_time(MS);
+        }
+        let (steady, changed) =
+            (arrivals(&mut steady, &counters), arrivals(&mut changed, &counters));
+        assert_eq!(changed, steady);
+        assert!(steady.iter().zip(1..).any(|(due, leaves)| *due > (leaves + 101) * MS));
+        let widened = arrivals(&mut widened, &counters);
+        assert!(widened.iter().zip(&steady).all(|(wide, due)| wide >= due) && widened != steady);
     }
 
     #[test]

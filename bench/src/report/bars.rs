@@ -1,6 +1,6 @@
-//! Bars: a median for each tool, with a whisker from the smallest to the largest round.
+//! Bars: a median for each tool, with a whisker from the smallest to the largest value of its rounds.
 //!
-//! Wide plots have the tool to the left and the figure to the right of a bar, narrow ones both
+//! Wide plots have the tool to the left and the value to the right of a bar, narrow ones both
 //! above it, so that neither is ever cut off or written over a bar.
 
 use plotters::backend::SVGBackend;
@@ -35,13 +35,13 @@ pub(super) struct Bar {
     pub(super) label: String,
     /// Written bold.
     pub(super) emphasised: bool,
-    /// Hollow, to distinguish other settings from the default ones.
+    /// Pale with an outline, to distinguish other settings from the default ones.
     pub(super) hollow: bool,
     /// The tool's colour.
     pub(super) ink: Ink,
-    /// The values on the axis; `None` draws no bar.
+    /// Median, smallest and largest value in the unit of the axis; `None` draws no bar.
     pub(super) figure: Option<Summary>,
-    /// The figure in words, or why there is none.
+    /// The median with its unit, and any failures; or why there is no median.
     pub(super) words: String,
 }
 
@@ -98,7 +98,7 @@ impl BarPlot {
             bar.draw(&mut chart, g, row as f64)?;
         }
         self.draw_limit(area, &mut chart, g)?;
-        // Text last: where there is no room for it beside a line, it is drawn on top.
+        // Text is drawn last: in narrow plots the limit's line may cross it.
         for (row, bar) in self.bars.iter().enumerate() {
             bar.write(area, &chart, g, row as f64)?;
         }

@@ -59,7 +59,7 @@ pub struct Row {
 pub struct Failure {
     /// The tool reported success, but the result differs from the source.
     pub wrong: bool,
-    /// The last lines of standard error, or the first difference.
+    /// Such as the exit status and the last lines of standard error, or the first difference.
     pub cause: String,
 }
 

@@ -29,6 +29,11 @@ pub(super) fn rate(samples: &[ByteSample], width: f64) -> Points {
     let bins = (end / width).round().max(1.0) as usize;
     let mut counter = Counter { samples, next: 0 };
     let mut before = counter.at(0.0);
+    if bins == 1 {
+        // A horizontal line at its mean: a single point would be invisible.
+        let mean = (counter.at(end) - before).max(0.0) / end;
+        return vec![(0.0, mean), (end, mean)];
+    }
     let mut points = Points::with_capacity(bins);
     for bin in 0..bins {
         let from = bin as f64 * width;
@@ -38,10 +43,6 @@ pub(super) fn rate(samples: &[ByteSample], width: f64) -> Points {
             points.push((f64::midpoint(from, to), (bytes - before).max(0.0) / (to - from)));
         }
         before = bytes;
-    }
-    // A run of only one bin becomes a horizontal line at its mean: a single point would be invisible.
-    if let [(_, mean)] = *points {
-        return vec![(0.0, mean), (end, mean)];
     }
     points
 }
@@ -120,9 +121,12 @@ mod tests {
     }
 
     #[test]
-    fn a_run_shorter_than_a_bin_is_a_line_at_its_mean() {
+    fn a_run_of_one_bin_is_a_line_at_its_mean() {
         let points = rate(&[ByteSample { at: 0.2, bytes: 100 }], 0.25);
         assert_eq!(points, [(0.0, 500.0), (0.2, 500.0)]);
+        // Formerly, the mean was that of the first 0.25 s.
+        let samples = [(0.25, 0), (0.3125, 625)].map(|(at, bytes)| ByteSample { at, bytes });
+        assert_eq!(rate(&samples, 0.25), [(0.0, 2000.0), (0.3125, 2000.0)]);
     }
 
     #[test]

@@ -225,7 +225,7 @@ impl Wiring {
             // Counters that cannot be read count as missing.
             Self::Linked(network) => network.traffic().ok(),
             Self::Bridged(network) => {
-                // The client is at the far end of this link.
+                // The client is on the server's side of this link.
                 let Traffic { up, down, dropped, lost } = network.traffic_of(CLIENT_LINK).ok()?;
                 Some(Traffic { up: down, down: up, dropped, lost })
             }

@@ -44,7 +44,8 @@ pub struct Context {
     pub times: LearntTimes,
     /// Files with several names.
     pub hard_links: HardLinks,
-    /// Whether a listing of a source failed: entries that it lacks may exist, so nothing is deleted for them.
+    /// Whether a listing of a source failed. Entries missing from it may exist, so nothing is deleted then (unless
+    /// `ignore_errors` is set).
     failed_listing: AtomicBool,
     owner_lost: AtomicBool,
     /// Every item that is planned and not done holds a receiver.
@@ -94,7 +95,7 @@ impl Context {
         self.planned.subscribe()
     }
 
-    /// Waits until all items that were planned so far are done.
+    /// Waits until every planned item is done, including items that are planned meanwhile.
     pub async fn planned_done(&self) {
         self.awaited.send_modify(|awaited| *awaited += 1);
         self.planned.closed().await;

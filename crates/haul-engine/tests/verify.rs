@@ -290,6 +290,30 @@ async fn reads_that_fail_transiently_are_retried_where_they_stopped() {
     }
 }
 
+/// Formerly, it counted as unreadable after the first failure.
+#[tokio::test]
+async fn a_read_that_cannot_be_continued_begins_anew() {
+    for kind in KINDS {
+        let builders = [
+            MemoryStorage::builder().without_sizes(),
+            MemoryStorage::builder().with_capabilities(|can| can.ranged_reads = false),
+        ];
+        for builder in builders {
+            let mut bench = Bench::of(kind, builder);
+            bench.add("big", &content(3 << 20));
+            let faults = bench.storage.faults();
+            faults.on(Operation::Read).path("big").nth(1).tear(300_000, ErrorKind::Unreachable);
+            faults.on(Operation::Read).path("big").nth(2).fail(ErrorKind::Unreachable);
+            let (summary, messages) = bench.verify().await;
+            assert_eq!((summary.matched, summary.retries), (1, 2), "{messages:?}");
+            assert_eq!(summary.bytes, 3 << 20);
+            faults.on(Operation::Read).path("big").fail(ErrorKind::Unreachable);
+            let (summary, messages) = bench.verify().await;
+            assert_eq!((summary.unreadable, summary.retries), (1, 3), "{messages:?}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_file_on_an_unreachable_server_fails_after_the_retries() {
     let mut bench = Bench::new(DigestKind::Blake3);
@@ -359,6 +383,7 @@ async fn a_file_on_a_storage_without_ranges_is_one_read() {
         bench.add("big", &content(9 << 20));
         let (summary, messages) = bench.verify().await;
         assert_eq!(summary.matched, 1, "{messages:?}");
+        assert_eq!(bench.storage.faults().count(Operation::Read), 2, "manifest and file");
     }
 }
 

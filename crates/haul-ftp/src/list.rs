@@ -120,7 +120,7 @@ enum ListForm {
 /// Lists a directory.
 pub(crate) async fn list(inner: &Arc<Inner>, path: &RelPath) -> Result<EntryStream> {
     let mut tries = inner.host.tries();
-    let (lane, form, data) = loop {
+    let begun = loop {
         match open(inner, path).await {
             Err(error) if tries.again(&error).await => {}
             outcome => break outcome.map_err(|error| inner.at(error, path))?,
@@ -131,12 +131,9 @@ pub(crate) async fn list(inner: &Arc<Inner>, path: &RelPath) -> Result<EntryStre
     let listing = Listing { inner: Arc::clone(inner), directory: path.clone() };
     inner.host.lanes.spawn(async move {
         let mut outbox = Outbox { sender, buffered: Vec::new(), count: 0 };
-        let outcome = match data {
-            Some(data) => listing.run(lane, form, data, &mut outbox).await,
-            None => {
-                drop(lane);
-                Ok(())
-            }
+        let outcome = match begun {
+            Some((lane, form, data)) => listing.run(lane, form, data, &mut outbox).await,
+            None => Ok(()),
         };
         let failure = outcome.err().map(|error| listing.inner.at(error, &listing.directory));
         outbox.finish(failure).await;
@@ -148,33 +145,36 @@ pub(crate) async fn list(inner: &Arc<Inner>, path: &RelPath) -> Result<EntryStre
     Ok(batches.boxed())
 }
 
-/// Begins a listing; no data if the server reports an empty directory.
-async fn open(inner: &Inner, path: &RelPath) -> Result<(Lane, ListForm, Option<Stream>)> {
+/// A listing that has begun; `None` if the server refuses it because the directory is empty.
+type Begun = Option<(Lane, ListForm, Stream)>;
+
+/// Begins a listing.
+async fn open(inner: &Inner, path: &RelPath) -> Result<Begun> {
     let on_server = inner.on_server(path);
     let mut lane = inner.host.lanes.reader(NO_OPENING, 0).await?;
     if inner.server.mlsd() {
         match lane.transfer(0, Command::new("MLSD", &on_server)?, "list").await {
-            Ok(data) => return Ok((lane, ListForm::Facts, Some(data))),
+            Ok(data) => return Ok(Some((lane, ListForm::Facts, data))),
             Err(error) if error.kind() == ErrorKind::Unsupported && lane.is_usable() => {
                 inner.server.learnt.learn(Lesson::NoMlsd);
             }
             // The server may refuse only this name.
             Err(error) if error.kind() == ErrorKind::InvalidInput && lane.is_usable() => {}
-            Err(error) => return why(inner, path, lane, ListForm::Facts, error).await,
+            Err(error) => return why(inner, path, lane, error).await,
         }
     }
     // LIST may take its path for options or a pattern; CWD does not.
     let entered = lane.exchange(&[Command::new("CWD", &on_server)?]).await?;
     if let Some(reply) = entered.iter().find(|reply| !reply.is_done()) {
-        return why(inner, path, lane, ListForm::Plain, refused("list", reply)).await;
+        return why(inner, path, lane, refused("list", reply)).await;
     }
     let learnt = &inner.server.learnt;
     if !learnt.knows(Lesson::ListPlain) {
         let known = learnt.knows(Lesson::ListAllWorks);
         let form = if known { ListForm::All } else { ListForm::MaybeAll };
         match lane.transfer(0, Command::new("LIST", "-a")?, "list").await {
-            Ok(data) => return Ok((lane, form, Some(data))),
-            Err(error) if known && is_empty(&error, &on_server) => return Ok((lane, form, None)),
+            Ok(data) => return Ok(Some((lane, form, data))),
+            Err(error) if known && is_empty(&error, &on_server) => return Ok(None),
             Err(error) if error.kind() == ErrorKind::Unreachable || !lane.is_usable() => {
                 return Err(error);
             }
@@ -183,30 +183,24 @@ async fn open(inner: &Inner, path: &RelPath) -> Result<(Lane, ListForm, Option<S
                     if error.kind() != ErrorKind::Busy && !is_empty(&error, &on_server) {
                         learnt.learn(Lesson::ListPlain);
                     }
-                    return Ok((lane, ListForm::Plain, Some(data)));
+                    return Ok(Some((lane, ListForm::Plain, data)));
                 }
-                Err(error) => return why(inner, path, lane, ListForm::Plain, error).await,
+                Err(error) if is_empty(&error, &on_server) => return Ok(None),
+                Err(error) => return why(inner, path, lane, error).await,
             },
         }
     }
     match lane.transfer(0, Command::bare("LIST"), "list").await {
-        Ok(data) => Ok((lane, ListForm::Plain, Some(data))),
-        Err(error) => why(inner, path, lane, ListForm::Plain, error).await,
+        Ok(data) => Ok(Some((lane, ListForm::Plain, data))),
+        Err(error) if is_empty(&error, &on_server) => Ok(None),
+        Err(error) => why(inner, path, lane, error).await,
     }
 }
 
-/// Finds out why a directory cannot be listed.
-async fn why(
-    inner: &Inner,
-    path: &RelPath,
-    lane: Lane,
-    form: ListForm,
-    error: Error,
-) -> Result<(Lane, ListForm, Option<Stream>)> {
-    if is_empty(&error, &inner.on_server(path)) {
-        return Ok((lane, form, None));
-    }
-    if matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Busy) {
+/// Finds out why a directory cannot be listed: "no files" may mean that it does not exist.
+async fn why(inner: &Inner, path: &RelPath, lane: Lane, error: Error) -> Result<Begun> {
+    let is_empty = is_empty(&error, &inner.on_server(path));
+    if !is_empty && matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Busy) {
         return Err(error);
     }
     drop(lane);
@@ -215,11 +209,12 @@ async fn why(
         Some(found) if !found.is_dir() => {
             Err(Error::new(ErrorKind::NotADirectory, "list").because(error.cause()))
         }
+        Some(_) if is_empty => Ok(None),
         Some(_) => Err(error),
     }
 }
 
-/// Whether a refusal means that the directory at `path` is empty.
+/// Whether a refusal means that the directory at `path` is empty, if it exists.
 fn is_empty(error: &Error, path: &[u8]) -> bool {
     const WORDS: [&str; 6] = [
         "no files",

@@ -88,8 +88,8 @@ async fn by_commands(session: &mut Session, path: &[u8]) -> Result<Option<Found>
     Ok(found.map(|found| Found { modified: modified.or(found.modified), ..found }))
 }
 
-/// Looks up the name in a listing of the parent directory. If no `SIZE` has succeeded yet, another file in
-/// it shows whether the server supports `SIZE`.
+/// Looks up the name in a listing of the parent directory. If it is not there, and `SIZE` is not known to fail, a
+/// `SIZE` of another file in the listing shows whether the server supports it.
 async fn by_listing(session: &mut Session, path: &[u8]) -> Result<Option<Found>> {
     let (parent, name) = parent_and_name(path);
     if name.is_empty() {
@@ -131,7 +131,8 @@ async fn by_listing(session: &mut Session, path: &[u8]) -> Result<Option<Found>>
             Err(_) => {}
         }
         if let Some(found) = found {
-            if found.is_file() {
+            // If `SIZE` has worked, it was refused for this name only.
+            if found.is_file() && !learnt.knows(Lesson::SizeWorks) {
                 learnt.learn(Lesson::NoSize);
             }
             return Ok(Some(found));

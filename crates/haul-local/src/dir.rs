@@ -2,7 +2,7 @@
 //!
 //! No path leads out of the root: the directory of every path is opened beneath the root without
 //! following a link, and everything else happens relative to that descriptor, with calls that do not
-//! follow the last name. Only a journal is opened by its full path (`journal`).
+//! follow the last name.
 //!
 //! Recently used directories are cached, because many small files share a directory. A cached
 //! descriptor is used for a short time only ([`CACHE_LIFETIME`]), since other programs may rename

@@ -1,12 +1,11 @@
 //! The journal beside a local part file. All calls block, and run on disk threads.
 
 use std::ffi::OsStr;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use haul_storage::journal::Journal;
+use haul_storage::journal::{Journal, JournalPath};
 use haul_storage::{
     CreateOptions, Held, RangeSet, RelPath, Result, SourceVersion, Writes, journal_name,
 };
@@ -15,24 +14,13 @@ use crate::dir::Directory;
 use crate::stat::size_of;
 use crate::volume::Volume;
 
-/// System calls refuse paths of this many bytes (`PATH_MAX` of Linux, which includes the NUL).
-const PATH_MAX: usize = 4096;
-
 /// What is recorded about one part file.
 #[derive(Debug)]
 pub(crate) struct PartRecord {
-    file: Option<JournalFile>,
+    recorded: Option<(SourceVersion, JournalPath)>,
     held: Held,
     resumes: bool,
     journal: Mutex<Option<Journal>>,
-}
-
-#[derive(Debug)]
-struct JournalFile {
-    source: SourceVersion,
-    path: PathBuf,
-    /// Keeps the directory open that `path` goes through, if the full path would exceed `PATH_MAX`.
-    _pinned: Option<OwnedFd>,
 }
 
 impl PartRecord {
@@ -46,20 +34,19 @@ impl PartRecord {
         found: Option<&OwnedFd>,
     ) -> Result<Self> {
         let source = options.source.clone();
-        let is_recorded = source.is_some();
-        let file = source.and_then(|source| JournalFile::of(volume, directory, path, source));
-        let held = match (&file, found) {
+        let recorded = source.map(|source| (source, volume.journal(directory, path)));
+        let held = match (&recorded, found) {
             (None, _) => Held::Unrecorded,
             (Some(_), None) => Held::Ranges(RangeSet::new()),
-            (Some(file), Some(found)) => {
+            (Some((source, journal_path)), Some(found)) => {
                 let stat = rustix::fs::fstat(found);
                 let stat = stat.map_err(|errno| volume.error("create", path, errno))?;
-                Journal::held(&file.path, &file.source, size_of(&stat), Writes::AnyOrder)
+                Journal::held(journal_path, source, size_of(&stat), Writes::AnyOrder)
             }
         };
         // Without a source, only the caller can know what the part file contains.
-        let resumes = found.is_some() && (!is_recorded || matches!(held, Held::Ranges(_)));
-        Ok(Self { file, held, resumes, journal: Mutex::default() })
+        let resumes = found.is_some() && (recorded.is_none() || matches!(held, Held::Ranges(_)));
+        Ok(Self { recorded, held, resumes, journal: Mutex::default() })
     }
 
     /// Whether the part file is resumed; if not, the caller has to empty it.
@@ -73,8 +60,8 @@ impl PartRecord {
 
     /// Starts the journal, once the part file contains the ranges of `held`.
     pub(crate) fn start(&mut self) -> Result<()> {
-        let Some(JournalFile { source, path, .. }) = &self.file else { return Ok(()) };
-        let journal = Journal::start(path, source, &self.held.ranges())?;
+        let Some((source, journal_path)) = &self.recorded else { return Ok(()) };
+        let journal = Journal::start(journal_path, source, &self.held.ranges())?;
         self.journal = Mutex::new(Some(journal));
         Ok(())
     }
@@ -102,31 +89,64 @@ impl PartRecord {
 }
 
 impl Volume {
-    /// The path of the journal of `path`; `None` if it exceeds `PATH_MAX`.
-    pub(crate) fn journal_path(&self, path: &RelPath) -> Option<PathBuf> {
-        let mut journal = self.root.clone();
+    /// The journal of `path`, which is in `directory`.
+    pub(crate) fn journal(&self, directory: &Directory, path: &RelPath) -> JournalPath {
+        let mut shown = self.root.clone();
         if let Some(parent) = path.parent() {
-            journal.push(OsStr::from_bytes(parent.as_bytes()));
+            shown.push(OsStr::from_bytes(parent.as_bytes()));
         }
-        journal.push(OsStr::from_bytes(&journal_name(path.name())));
-        (journal.as_os_str().len() < PATH_MAX).then_some(journal)
+        shown.push(OsStr::from_bytes(&journal_name(path.name())));
+        JournalPath::within(Arc::clone(directory), shown)
     }
 }
 
-impl JournalFile {
-    /// `None` if no path can name the journal.
-    fn of(
-        volume: &Volume,
-        directory: &Directory,
-        path: &RelPath,
-        source: SourceVersion,
-    ) -> Option<Self> {
-        if let Some(path) = volume.journal_path(path) {
-            return Some(Self { source, path, _pinned: None });
-        }
-        let (pinned, to) = volume.platform.pin(directory.as_fd(), b".").ok()??;
-        let name = journal_name(path.name());
-        let path = Path::new(OsStr::from_bytes(to.as_bytes())).join(OsStr::from_bytes(&name));
-        Some(Self { source, path, _pinned: Some(pinned) })
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::path::Path;
+
+    use haul_storage::{Identity, Location};
+
+    use super::*;
+    use crate::dir::Tree;
+    use crate::options::LocalOptions;
+    use crate::platform;
+
+    fn volume(root: &Path) -> Volume {
+        let tree = Tree::new(fs::File::open(root).unwrap().into());
+        let location = Location::Local(root.to_owned());
+        Volume::new(
+            location,
+            root.to_owned(),
+            tree,
+            platform::choose(false),
+            LocalOptions::default(),
+        )
+    }
+
+    /// Formerly, the journal was created, replaced and removed by its path, and so in the target of the link.
+    #[test]
+    fn the_journal_stays_beside_its_part_file_if_a_link_replaces_the_directory() {
+        let root = tempfile::tempdir().unwrap();
+        let [directory, moved, elsewhere] =
+            ["a", "moved", "elsewhere"].map(|name| root.path().join(name));
+        fs::create_dir(&directory).unwrap();
+        fs::create_dir(&elsewhere).unwrap();
+        let other = elsewhere.join(".f.haul-journal");
+        fs::write(&other, "other").unwrap();
+        let volume = volume(root.path());
+        let path = RelPath::parse("a/f").unwrap();
+        let open = volume.at("create", &path, |directory, _| Ok(Arc::clone(directory))).unwrap();
+        let source = Some(SourceVersion { name: "s".to_owned(), identity: Identity::default() });
+        let options = CreateOptions { source, ..CreateOptions::default() };
+        let mut record = PartRecord::look(&volume, &open, &path, &options, None).unwrap();
+        fs::rename(&directory, &moved).unwrap();
+        symlink(&elsewhere, &directory).unwrap();
+        record.start().unwrap();
+        assert!(moved.join(".f.haul-journal").exists());
+        record.remove().unwrap();
+        assert_eq!(fs::read(&other).unwrap(), b"other");
+        assert_eq!(fs::read_dir(&moved).unwrap().count(), 0);
     }
 }

@@ -2,11 +2,12 @@
 //! copy, one for each step).
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use haul_storage::journal::JournalPath;
 use haul_storage::{
     Capabilities, CommitOptions, CreateOptions, Digest, DigestKind, Entry, EntryStream, Error,
     ErrorKind, LinkKind, LinkStatus, Location, Lock, Metadata, Range, ReadAt, RelPath, Result,
@@ -56,9 +57,12 @@ impl LocalStorage {
         Ok(Arc::new(Self { volume: Arc::new(volume), pool }))
     }
 
-    /// The path of the journal of `path`; `None` if it exceeds `PATH_MAX`.
-    pub(crate) fn journal_path(&self, path: &RelPath) -> Option<PathBuf> {
-        self.volume.journal_path(path)
+    /// The journal of `path`.
+    pub(crate) async fn journal(&self, path: &RelPath) -> Result<JournalPath> {
+        let find = |volume: &Arc<Volume>, path: &RelPath| {
+            volume.at("create", path, |directory, _| Ok(volume.journal(directory, path)))
+        };
+        self.run(path, find).await
     }
 
     /// Runs `work` on a disk thread, ahead of bulk work: it is short, and much else waits for it.

@@ -23,7 +23,7 @@ use crate::stat::{entry, kind_of, permissions, u32_of};
 #[derive(Debug)]
 pub(crate) struct Volume {
     pub(crate) location: Location,
-    /// The root with all links resolved, for the paths of journals.
+    /// The root with all links resolved, to show the paths of journals.
     pub(crate) root: PathBuf,
     pub(crate) tree: Tree,
     pub(crate) platform: Box<dyn Platform>,

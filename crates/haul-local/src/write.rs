@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use haul_storage::{
-    Block, CommitOptions, CreateOptions, ErrorKind, Held, Range, RangeSet, ReadAt, RelPath, Result,
-    WorkPool, WriteAt, journal_name, part_name,
+    Block, CommitOptions, CreateOptions, Error, ErrorKind, Held, Range, RangeSet, ReadAt, RelPath,
+    Result, WorkPool, WriteAt, journal_name, part_name,
 };
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::{Errno, Result as SysResult};
@@ -88,8 +88,8 @@ impl Part {
         const OPERATION: &str = "create";
         below_root(OPERATION, path).map_err(|error| error.at(&volume.location))?;
         if volume.capabilities.max_file_size.is_some_and(|most| options.size > Some(most)) {
-            let cause = "the file is longer than this file system allows";
-            return Err(volume.refuse(ErrorKind::NoSpace, OPERATION, path, cause));
+            let error = Error::too_long(OPERATION).at(volume.location.display(path));
+            return Err(error.because("the file is longer than this file system allows"));
         }
         let shared = &volume;
         let (directory, opened) = volume.at(OPERATION, path, |directory, _| {
@@ -146,7 +146,7 @@ impl Part {
         })
     }
 
-    fn error(&self, operation: &'static str, errno: Errno) -> haul_storage::Error {
+    fn error(&self, operation: &'static str, errno: Errno) -> Error {
         self.volume.error(operation, &self.path, errno)
     }
 

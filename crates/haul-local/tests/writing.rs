@@ -271,6 +271,20 @@ async fn a_failed_reservation_releases_its_space() {
     assert!(free() + (1 << 20) > before, "{} of {before} are left", free());
 }
 
+/// Formerly, the hint was to free space.
+#[tokio::test]
+async fn the_hint_for_a_file_that_is_too_long_is_another_file_system() {
+    let Some(mounted) = Mounted::image("ext4", 16) else { return };
+    for storage in both(&mounted.path()) {
+        let writer = storage.create(&path("file"), &CreateOptions::default()).await.unwrap();
+        // Files of ext4 have at most 16 TiB.
+        let error = writer.write_at(1 << 50, block(b"x")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+        assert!(error.hint().unwrap().contains("cannot hold a file of this size"), "{error}");
+        writer.abort(false).await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn a_full_disk_is_reported_and_leaves_no_file() {
     let Some(small) = Mounted::tmpfs("4m") else { return };

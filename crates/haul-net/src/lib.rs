@@ -26,9 +26,7 @@ pub use pace::Pace;
 pub use receive_budget::{BudgetShare, COUNTS_RECEIVED_BYTES, ReceiveBudget};
 pub use received::Received;
 pub use rtt::{Hold, RttGauge, RttSample, queueing};
-pub use secret::{
-    MAX_PROMPTS, NoPrompter, PasswordSource, Prompter, Secret, TRY_AGAIN, secret_variables,
-};
+pub use secret::{MAX_PROMPTS, NoPrompter, PasswordSource, Prompter, Secret, TRY_AGAIN};
 pub use server::{
     Admission, Admitted, ClientEvent, Observer, Running, Stopper, Workers, network, start_workers,
 };

@@ -1,6 +1,5 @@
 //! Passwords: their sources, and the interface for prompts.
 
-use std::ffi::OsString;
 use std::fmt;
 use std::process::Stdio;
 
@@ -44,18 +43,6 @@ impl fmt::Debug for PasswordSource {
             Self::Command(_) => "Command(***)",
         })
     }
-}
-
-/// The environment variables that may contain secrets for haul. Shell commands are started without them, except those
-/// that print a password.
-pub fn secret_variables() -> Vec<OsString> {
-    let names = std::env::vars_os().map(|(name, _)| name);
-    let is_secret = |name: &OsString| {
-        let name = name.as_encoded_bytes();
-        let secrets = [&b"HAUL_PASSWORD"[..], b"HAUL_TOKEN", b"HAUL_TICKET", b"HAUL_BRIDGE_TOKEN"];
-        secrets.iter().any(|secret| name.starts_with(secret))
-    };
-    names.filter(is_secret).collect()
 }
 
 /// A password or passphrase. Its memory is wiped when it is dropped, and it is never printed.

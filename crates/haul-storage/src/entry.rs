@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::{Digest, Error, ErrorKind, RelPath, Result};
+use crate::{Digest, Error, ErrorKind, Range, RelPath, Result};
 
 /// A point in time as file systems store it: seconds since 1970-01-01 UTC and nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -127,6 +127,9 @@ pub struct Entry {
     pub kind: EntryKind,
     /// Length in bytes, or [`UNKNOWN_SIZE`]; 0 for anything but files.
     pub size: u64,
+    /// The lengths that a rounded length in a listing can mean, if it has no exact one. `size` is then from elsewhere,
+    /// and may contradict it: where a server redirects to a login page, for example.
+    pub rounded_size: Option<Box<Range>>,
     /// Last modification, if the storage keeps it.
     pub modified: Option<Timestamp>,
     /// Permission bits (`0o7777`), if the storage has them.
@@ -151,6 +154,7 @@ impl Entry {
             path,
             kind,
             size,
+            rounded_size: None,
             modified: None,
             mode: None,
             owner: None,

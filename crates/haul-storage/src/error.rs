@@ -138,7 +138,18 @@ impl Error {
 
     /// Converts an error of the operating system.
     pub fn from_io(operation: &'static str, error: io::Error) -> Self {
-        Self::new(kind_of_io(&error), operation).with_source(error)
+        let folded = match error.kind() {
+            io::ErrorKind::FileTooLarge => Self::too_long(operation),
+            _ => Self::new(kind_of_io(&error), operation),
+        };
+        folded.with_source(error)
+    }
+
+    /// The file is longer than its storage allows: `NoSpace`, where free space does not help.
+    pub fn too_long(operation: &'static str) -> Self {
+        Self::new(ErrorKind::NoSpace, operation).hinting(
+            "the file system cannot hold a file of this size, or a limit (ulimit -f) forbids it",
+        )
     }
 
     /// Sets the location, unless it is already known: the innermost one is kept.
@@ -372,5 +383,14 @@ mod tests {
     fn an_exceeded_quota_has_the_kind_no_space() {
         let error = Error::from_io("write", io::Error::from(io::ErrorKind::QuotaExceeded));
         assert_eq!(error.kind(), ErrorKind::NoSpace);
+        assert!(error.hint().unwrap().starts_with("free space"));
+    }
+
+    /// Formerly, the hint was to free space.
+    #[test]
+    fn the_hint_for_a_file_that_is_too_long_is_another_file_system() {
+        let error = Error::from_io("write", rustix::io::Errno::FBIG.into());
+        assert_eq!(error.kind(), ErrorKind::NoSpace);
+        assert!(error.hint().unwrap().contains("cannot hold a file of this size"), "{error}");
     }
 }

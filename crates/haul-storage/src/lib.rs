@@ -13,6 +13,7 @@ mod calendar;
 mod capabilities;
 mod digest;
 mod entry;
+mod environment;
 mod error;
 mod held;
 pub mod hosts;
@@ -42,6 +43,7 @@ pub use digest::{Digest, DigestKind};
 pub use entry::{
     Entry, EntryKind, FileId, Identity, Metadata, SpecialKind, Timestamp, UNKNOWN_SIZE, Xattrs,
 };
+pub use environment::{secret_variables, without_secrets};
 pub use error::{Error, ErrorKind, Result, Retry, io_cause};
 pub use held::{Held, SourceVersion};
 pub use link_path::{LinkPath, PathKind};

@@ -13,7 +13,7 @@
 //!
 //! Two files never share such a name, because it contains all of `NAME` before the kind. A name of more than
 //! 255 bytes (the limit of every common file system) is shortened to `.HEAD.HASH[.UNIQUE].haul-long-KIND`: HEAD is the
-//! start of `NAME`, cut between two characters, and HASH are 128 bits of the BLAKE3 hash of `NAME`.
+//! start of `NAME`, cut between two characters, and HASH is 128 bits of the BLAKE3 hash of `NAME`.
 //!
 //! These names are reserved: nothing is copied from or to a name for which [`is_part_name`] is true.
 
@@ -83,8 +83,8 @@ pub(crate) fn is_temporary_of(temporary: &[u8], name: &[u8]) -> bool {
     unique.is_some_and(|unique| !unique.is_empty() && !unique.contains(&b'.'))
 }
 
-/// A value for `unique` that neither this process nor another one has used. Process IDs recur, so an earlier process
-/// that was killed may have left a file with the same one.
+/// A value for `unique` that neither this process nor another one has used. It contains the start time, because process
+/// IDs recur, and a killed process with the same ID may have left a file.
 pub fn unique() -> String {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     static STARTED: OnceLock<u128> = OnceLock::new();
@@ -207,7 +207,7 @@ mod tests {
         prop_oneof![
             proptest::collection::vec(byte.clone(), 1..40),
             proptest::collection::vec(byte, 200..256),
-            "[a-b.-]{1,6}(\\.12-3)?(\\.haul-(long-)?(part|old|temp|journal|rewrite))?"
+            "[a-b.-]{1,6}(\\.12-3)?(\\.haul-(long-)?(part|old|temp|moving|journal|rewrite))?"
                 .prop_map(String::into_bytes),
         ]
     }

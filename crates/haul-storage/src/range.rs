@@ -40,6 +40,11 @@ impl Range {
         self.start == self.end
     }
 
+    /// Whether a position is in it.
+    pub const fn contains(self, position: u64) -> bool {
+        self.start() <= position && position < self.end()
+    }
+
     /// The bytes in both ranges; empty (at the later start) if there are none.
     pub fn intersection(self, other: Self) -> Self {
         let start = self.start.max(other.start);

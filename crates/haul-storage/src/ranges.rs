@@ -167,6 +167,8 @@ mod tests {
             prop_assert_eq!(set.total() as usize, model.iter().filter(|bit| **bit).count());
 
             let probe = Range::new(probe.0, probe.1);
+            let next = (probe.start()..100).find(|at| model[*at as usize]);
+            prop_assert_eq!(set.next(probe.start()).map(Range::start), next);
             let mut gap = [false; 120];
             for range in set.gaps(probe) {
                 for at in range.start()..range.end() { gap[at as usize] = true; }

@@ -15,7 +15,7 @@ async fn failing(storage: Arc<dyn Storage>) -> Vec<&'static str> {
 }
 
 /// Each flaw, and one case that has to detect it.
-const FLAWS: [(Flaw, &str); 58] = [
+const FLAWS: [(Flaw, &str); 62] = [
     (Flaw::CommitIgnoresReplace, "writing::an_existing_file_is_replaced_only_if_requested"),
     (Flaw::CommitIgnoresSize, "writing::a_file_cut_shorter_at_commit_is_shorter"),
     (Flaw::CommitForgetsMetadata, "metadata::a_commit_sets_the_given_metadata"),
@@ -72,6 +72,10 @@ const FLAWS: [(Flaw, &str); 58] = [
     (Flaw::RecordsAreLost, "resuming::recorded_ranges_are_held_by_the_next_run"),
     (Flaw::RecordsAreOfAnySource, "resuming::nothing_is_held_of_another_source"),
     (Flaw::RecordsAreMixed, "resuming::records_of_several_files_do_not_mix"),
+    (Flaw::RecordsOutliveTheirFile, "resuming::a_commit_removes_its_own_records"),
+    (Flaw::RecordsOutliveTheirFile, "resuming::an_abort_removes_the_records_of_an_earlier_run"),
+    (Flaw::RecordsOutliveTheirFile, "resuming::a_commit_removes_the_records_of_an_earlier_run"),
+    (Flaw::RecordsOutliveTheirFile, "resuming::an_emptied_part_file_loses_its_records"),
     (Flaw::DigestIsNotReported, "digests::every_claimed_digest_is_that_of_the_content"),
     (Flaw::DigestIsOfTheBeginning, "digests::every_claimed_digest_is_that_of_the_content"),
 ];
@@ -155,6 +159,7 @@ async fn an_operation_that_always_fails_is_detected() {
         Operation::Remove,
         Operation::Rename,
         Operation::Copy,
+        Operation::Digest,
         Operation::Metadata,
         Operation::SetMetadata,
         Operation::Open,
@@ -168,12 +173,13 @@ async fn an_operation_that_always_fails_is_detected() {
         Operation::NextData,
         Operation::Write,
         Operation::CopyFrom,
+        Operation::Record,
         Operation::Sync,
         Operation::Reopen,
         Operation::Commit,
         Operation::Abort,
     ] {
-        let storage = MemoryStorage::new();
+        let storage = MemoryStorage::builder().with_records().with_digests().build();
         storage.faults().on(operation).fail(ErrorKind::Io);
         assert!(!failing(storage).await.is_empty(), "{operation:?} fails, and the suite passes");
     }

@@ -1,10 +1,11 @@
 #!/usr/bin/python3
 """A file system that gives files other names than it was asked for, as FAT, HFS+ and APFS do.
 
-    renaming.py BACKING MOUNTPOINT
+    renaming.py BACKING MOUNTPOINT [FORM]
 
-Letters are stored decomposed (NFD), dots and spaces at the end of a name are dropped, and a name is found whatever
-the case and the form of its letters. All else is the directory BACKING. `canonical` in src/names.rs is the same rule.
+Letters are stored decomposed (NFD) or in another Unicode FORM, dots and spaces at the end of a name are dropped, and a
+name is found whatever the case and the form of its letters. All else is the directory BACKING. `canonical` in
+src/names.rs is the same rule.
 """
 
 import errno
@@ -15,21 +16,22 @@ import unicodedata
 import fusepy
 
 
-def stored(name):
+def stored(name, form):
     """The name that an entry gets."""
-    return unicodedata.normalize("NFD", name.rstrip(". ")) or name
+    return unicodedata.normalize(form, name.rstrip(". ")) or name
 
 
 def folded(name):
     """What is the same for all names of an entry."""
-    return unicodedata.normalize("NFD", stored(name).lower())
+    return unicodedata.normalize("NFD", stored(name, "NFD").lower())
 
 
 class Renaming(fusepy.Operations):
     use_ns = True
 
-    def __init__(self, root):
+    def __init__(self, root, form):
         self.root = root
+        self.form = form
 
     def real(self, path):
         """The path below BACKING: of the entry that is there, or of the one that would be made."""
@@ -45,7 +47,7 @@ class Renaming(fusepy.Operations):
                 except OSError:
                     names = []
                 alike = [other for other in names if folded(other) == wanted]
-                there = alike[0] if alike else stored(name)
+                there = alike[0] if alike else stored(name, self.form)
             found = found + "/" + there
         return found
 
@@ -136,10 +138,10 @@ class Renaming(fusepy.Operations):
 
 
 def main():
-    backing, point = sys.argv[1:]
+    backing, point, form = (*sys.argv[1:], "NFD")[:3]
     os.umask(0)
     fusepy.FUSE(
-        Renaming(os.path.abspath(backing)),
+        Renaming(os.path.abspath(backing), form),
         point,
         foreground=True,
         nothreads=True,

@@ -47,9 +47,9 @@ pub struct Features {
     pub largest: u64,
 }
 
-/// Ranges of interesting sizes: empty; one byte; disk blocks; one write (`--block-size`); the limit of
-/// files that are moved whole (256 KiB); a journal record (1 MiB); the limit of files without a journal
-/// (2 MiB); half a window; a few windows.
+/// Ranges of interesting sizes: empty; one byte; disk blocks; the least size with a journal (64 KiB, with a
+/// small window); one write (`--block-size`) and the limit of files that are moved whole (256 KiB); a journal
+/// record (1 MiB); the size from which every file has a journal (2 MiB); half a window; a few windows.
 const SIZES: &[(u64, u64)] = &[
     (0, 0),
     (1, 1),

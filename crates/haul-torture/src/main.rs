@@ -22,7 +22,7 @@ use haul_torture::target::{ALL, Kind, Made, Site, is_root};
 /// Copies random trees with haul and with rsync, and compares the results
 #[derive(Debug, Parser)]
 struct Cli {
-    /// Total number of steps
+    /// Total number of steps; with --seed, on each target
     #[arg(long, default_value_t = 200)]
     steps: usize,
 
@@ -54,7 +54,7 @@ struct Cli {
     #[arg(long)]
     keep: bool,
 
-    /// Play the kept seeds, then fixed ones, on the targets of the short test
+    /// Play the kept seeds, then fixed ones on the targets of the short test
     #[arg(long)]
     short: bool,
 

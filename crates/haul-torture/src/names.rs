@@ -13,7 +13,7 @@ pub enum Alphabet {
     /// rename between longer ones makes ntfs-3g 2022.10.3 lose the end of the name, or all of it (two plain
     /// renames in a row are enough).
     ShortText,
-    /// Names that FAT and exFAT allow: no control characters, none of `"*/:<>?\|`, no trailing dot or blank.
+    /// Names that exfat-fuse accepts: no control characters, none of `"*/:<>?\|`, no trailing blank.
     Fat,
 }
 
@@ -208,6 +208,10 @@ mod tests {
                 assert!(!name.contains(&b'/') && !name.contains(&0), "{name:?}");
                 assert!(name != b"." && name != b"..");
                 assert!(alphabet == Alphabet::Bytes || std::str::from_utf8(&name).is_ok());
+                let is_refused =
+                    |byte: &u8| byte.is_ascii_control() || b"\"*/:<>?\\|".contains(byte);
+                let fits_fat = !name.iter().any(is_refused) && !name.ends_with(b" ");
+                assert!(alphabet != Alphabet::Fat || fits_fat, "{name:?}");
             }
         }
     }

@@ -206,7 +206,7 @@ impl Options {
     pub fn settles(&self) -> bool {
         match self.overwrite {
             Overwrite::Always => false,
-            // Without its source's time, a copy may be older than a source whose time is in the future.
+            // Without its source's time, a copy counts as different, and a source whose time is in the future as newer.
             Overwrite::Different | Overwrite::Newer => self.preserve.times,
             Overwrite::Never => true,
         }

@@ -1,4 +1,4 @@
-//! Runs haul, optionally killing it, and rsync.
+//! Runs haul, rsync and other tools. A run of haul may be killed on purpose.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -41,9 +41,9 @@ pub struct Programs {
 pub struct Ran {
     /// The command line, quoted for a shell.
     pub line: String,
-    /// Its exit status; `None` if a signal ended it.
+    /// The program's exit status; `None` if a signal ended it.
     pub status: Option<i32>,
-    /// True if it was killed after the timeout.
+    /// True if it was killed after `PATIENCE`.
     pub hung: bool,
     /// Its standard output.
     pub output: String,
@@ -156,7 +156,7 @@ impl Ran {
         (last["event"] == "summary").then_some(last)
     }
 
-    /// The files that haul reported as changed, each as "action path".
+    /// The files that haul reported as changed, each as two JSON strings: `"action" "path"`.
     pub fn changes(&self) -> Vec<String> {
         self.output
             .lines()

@@ -83,8 +83,8 @@ impl Tree {
         Self(self.0.into_iter().map(|(name, node)| (canonical(&name), node)).collect())
     }
 
-    /// Like [`Tree::read`], but waits for a server that still executes requests of a killed client: reads every
-    /// 50 ms until two results are equal, 200 times at most.
+    /// Like [`Tree::read`], but waits for a server that still executes requests of a killed client: reads again
+    /// every 50 ms until two results in a row are equal, 200 times at most.
     pub fn read_at_rest(root: &Path) -> io::Result<Self> {
         let mut before = Self::read(root);
         for _ in 0..200 {

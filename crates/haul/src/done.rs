@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use haul_engine::Summary;
-use haul_storage::{Error, ErrorKind, Result};
+use haul_storage::{Error, ErrorKind, Result, without_secrets};
 
 use crate::exit::{Exit, Stop};
 use crate::output::Printer;
@@ -79,10 +79,7 @@ impl Done {
         let output = output.map_err(|error| cannot().with_source(error))?;
         let mut shell = Command::new("sh");
         shell.args(["-c", command]).stdin(Stdio::null()).stdout(output);
-        for name in haul_net::secret_variables() {
-            shell.env_remove(name);
-        }
-        shell
+        without_secrets(&mut shell)
             .env("HAUL_STATUS", exit.status().to_string())
             .env("HAUL_FILES", figures.files.to_string())
             .env("HAUL_FAILED", figures.failed.to_string())

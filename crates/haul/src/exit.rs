@@ -9,7 +9,7 @@ use haul_storage::Error;
 pub(crate) enum Exit {
     /// All done.
     Done,
-    /// Something failed; it was printed, and the rest was done.
+    /// Something failed, and was printed; whatever does not depend on it was done.
     Failed,
     /// Wrong usage; nothing was done.
     Usage,

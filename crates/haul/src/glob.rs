@@ -26,18 +26,23 @@ pub(crate) struct Glob {
 impl Glob {
     /// Parses a glob; the error is the cause as text.
     pub(crate) fn new(text: &str) -> Result<Self, String> {
-        Self::parse(text, true)
+        Self::parse(text, true, false)
     }
 
-    /// Parses a glob in which braces are literal, as in a `.gitignore` and in quotes of a shell.
+    /// Parses a glob in which braces are literal, as in quotes of a shell.
     pub(crate) fn without_alternatives(text: &str) -> Result<Self, String> {
-        Self::parse(text, false)
+        Self::parse(text, false, false)
     }
 
-    fn parse(text: &str, alternatives: bool) -> Result<Self, String> {
+    /// Parses a glob of a `.gitignore`: braces are literal, and `**` is like `*` unless it is a whole component.
+    pub(crate) fn of_gitignore(text: &str) -> Result<Self, String> {
+        Self::parse(text, false, true)
+    }
+
+    fn parse(text: &str, alternatives: bool, whole_stars: bool) -> Result<Self, String> {
         let build = |unicode| {
             let rest = text.chars().peekable();
-            let mut parser = Parser { rest, unicode, alternatives, depth: 0 };
+            let mut parser = Parser { rest, unicode, alternatives, whole_stars, depth: 0 };
             let body = parser.all()?;
             RegexBuilder::new(&format!("^(?:{body})$"))
                 .unicode(unicode)
@@ -62,6 +67,8 @@ struct Parser<'a> {
     unicode: bool,
     /// Whether `{a,b}` means either.
     alternatives: bool,
+    /// Whether `**` means directories only where it is a whole component.
+    whole_stars: bool,
     /// How many `{` are open.
     depth: usize,
 }
@@ -69,6 +76,7 @@ struct Parser<'a> {
 impl Parser<'_> {
     fn all(&mut self) -> Result<String, String> {
         let mut regex = String::new();
+        let mut is_literal = true;
         while let Some(character) = self.rest.next() {
             match character {
                 '*' => {
@@ -76,7 +84,10 @@ impl Parser<'_> {
                     while self.rest.next_if_eq(&'*').is_some() {
                         stars += 1;
                     }
-                    if stars == 1 {
+                    // git looks for the start of a component behind the literal characters.
+                    let begins = is_literal || regex.ends_with('/') || regex.ends_with(DIRECTORIES);
+                    let is_whole = begins && matches!(self.rest.peek(), None | Some('/'));
+                    if stars == 1 || (self.whole_stars && !is_whole) {
                         regex.push_str("[^/]*");
                     } else if self.rest.next_if_eq(&'/').is_some() {
                         regex.push_str(DIRECTORIES);
@@ -102,6 +113,7 @@ impl Parser<'_> {
                 }
                 character => self.literal(character, &mut regex),
             }
+            is_literal &= !matches!(character, '*' | '?' | '[' | '\\');
         }
         if self.depth > 0 {
             return Err("'{' without '}'".to_owned());

@@ -142,7 +142,7 @@ fn each_once(hosts: Vec<String>) -> Vec<String> {
 
 /// The directory of a host below DEST.
 fn directory_of(base: &Location, host: &str) -> Location {
-    // An address is written in brackets, which are not part of the directory's name.
+    // An IPv6 address is written in brackets, which are not part of the directory's name.
     let name = host.trim_matches(['[', ']']);
     let below = |path: &[u8]| {
         let slash: &[u8] = if path.is_empty() || path.ends_with(b"/") { b"" } else { b"/" };

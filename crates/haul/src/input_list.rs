@@ -40,7 +40,7 @@ pub(crate) struct Listed {
 /// Reads a list; `-` is standard input.
 ///
 /// # Errors
-/// If the list cannot be read or is empty, or a line is malformed; the message names the line.
+/// If the list cannot be read, is too long or has no source, or a line is malformed; the message names that line.
 pub(crate) fn read(file: &Path) -> Result<Vec<Listed>, String> {
     let is_stdin = file == Path::new("-");
     let name = if is_stdin { "standard input".to_owned() } else { file.display().to_string() };

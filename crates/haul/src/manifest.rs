@@ -21,7 +21,7 @@ pub(crate) struct Manifest {
     writer: ManifestWriter,
     /// Whether it lists a file that is not readable by all users.
     private: bool,
-    /// The first error in adding a digest; the manifest would be incomplete.
+    /// The first error in adding or removing an entry; the manifest would be wrong.
     error: Option<Error>,
 }
 
@@ -128,7 +128,8 @@ impl Manifest {
         self.error = noted.err();
     }
 
-    /// Writes the manifest, merged with an earlier run's entries for other files.
+    /// Writes the manifest, merged with an earlier run's entries for other files. Does nothing if no entry was added or
+    /// removed.
     pub(crate) async fn finish(self, sync: bool) -> Result<()> {
         if let Some(error) = self.error {
             return Err(error);

@@ -1,5 +1,5 @@
 //! Whether haul uses a part of the network that can be turned off: the local network, or the router. The first of these
-//! decides:
+//! that is set decides:
 //!
 //! ```text
 //! --no-lan           → HAUL_LAN          → lan in [defaults]          → yes

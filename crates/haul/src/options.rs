@@ -198,8 +198,7 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "text")]
     pub(crate) split: Option<SplitArg>,
 
-    /// In the configuration only: on the command line the order of includes and excludes matters, see
-    /// `args::FilterArgs`.
+    /// In the configuration only: on the command line the order of includes and excludes matters, see `args::filters`.
     #[arg(skip)]
     #[serde(deserialize_with = "texts")]
     pub(crate) include: Vec<Pattern>,
@@ -424,7 +423,7 @@ pub(crate) struct PreserveArg {
 }
 
 impl PreserveArg {
-    /// What `--preserve` and `--archive` without a list mean.
+    /// What `--archive`, and `--preserve` without a list, mean.
     pub(crate) const ALL: Self = Self {
         mode: true,
         times: true,
@@ -519,7 +518,7 @@ mod tests {
         assert_eq!("all".parse(), Ok(PreserveArg::ALL));
         assert_eq!("none".parse(), Ok(PreserveArg::default()));
         let two: PreserveArg = "mode,times".parse().unwrap();
-        assert_eq!((two.mode, two.times, two.owner), (true, true, false));
+        assert_eq!(two, PreserveArg { mode: true, times: true, ..PreserveArg::default() });
         assert!("".parse::<PreserveArg>().is_err());
         assert!("mode,none".parse::<PreserveArg>().is_err());
     }

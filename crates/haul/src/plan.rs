@@ -36,7 +36,7 @@ pub(crate) struct Plan {
     /// The storage of DEST.
     pub(crate) destination: Arc<dyn Storage>,
     /// The directory in it that reports and manifests are relative to: DEST, or the directory that
-    /// holds it if DEST is a file's new name.
+    /// holds it if DEST is the new name of the source.
     pub(crate) base: RelPath,
     /// That directory, if it is on a disk of this machine.
     pub(crate) local_base: Option<PathBuf>,
@@ -74,7 +74,7 @@ pub(crate) struct Wanted {
     pub(crate) locations: Vec<Location>,
     /// The directory that it is copied to, below DEST.
     pub(crate) directory: RelPath,
-    /// Its name in that directory, if it is not its own.
+    /// Its name in that directory, if that differs from its name at the source.
     pub(crate) name: Option<RelPath>,
     /// The digest that it must have.
     pub(crate) expected: Option<Digest>,
@@ -130,7 +130,7 @@ impl Sources {
         Self { opened: sources, total: locations.len(), failures }
     }
 
-    /// Opens the wanted files. With `beside` each must have the digest in a file next to it.
+    /// Opens the wanted sources. With `beside`, those without an expected digest must have one in a file next to them.
     async fn fetch(
         storages: &Storages<'_>,
         wanted: Vec<Wanted>,
@@ -216,8 +216,8 @@ pub(crate) async fn copy(
     copy_into(storages, sources, destination, rules, None).await
 }
 
-/// The plan of a copy of wanted files. `into`: DEST is a directory, as it is for a list. With `beside` each
-/// file must have the digest in a file next to it.
+/// The plan of a copy of wanted sources. `into`: DEST is a directory, as it is for a list. With `beside`, those without
+/// an expected digest must have one in a file next to them.
 pub(crate) async fn fetch(
     storages: &Storages<'_>,
     wanted: Vec<Wanted>,
@@ -345,7 +345,7 @@ pub(crate) async fn sync(
     Ok(finish(jobs, target, true, Vec::new()))
 }
 
-/// The name of the only source; `None` if there are several.
+/// The name of the only source; `None` if there are several, or it has no name.
 fn only_name<'a>(mut sources: impl Iterator<Item = &'a Location>) -> Option<&'a [u8]> {
     let name = sources.next()?.base_name();
     (sources.next().is_none() && !name.is_empty()).then_some(name)

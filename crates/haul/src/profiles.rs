@@ -8,7 +8,7 @@ use crate::units::{Count, OrAuto, SizeIn, Switch};
 /// The names of the built-in profiles.
 pub(crate) const BUILT_IN_PROFILES: [&str; 3] = ["safe", "default", "aggressive"];
 
-/// The built-in profiles; `haul cp --help` describes them.
+/// The built-in profile `name`, if there is one; `haul cp --help` describes them.
 pub(crate) fn built_in(name: &str) -> Option<(WindowProfile, Options)> {
     let options = Options::default();
     match name {

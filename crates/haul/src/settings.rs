@@ -1,7 +1,8 @@
 //! Resolves options to settings. For each option, the first layer that sets it wins:
 //!
 //! ```text
-//! command line → profile of the configuration → built-in profile → [defaults] → built-in defaults
+//! command line → profile of the configuration → built-in profile → [defaults] → defaults of the command
+//!              → defaults of the engine
 //! ```
 
 use std::ffi::OsString;
@@ -30,7 +31,7 @@ pub(crate) struct Resolved {
     pub(crate) rules: Rules,
     /// The manifest to write, if any.
     pub(crate) manifest: Option<ManifestChoice>,
-    /// How files are stored that are too long for the destination's file system.
+    /// Which files are stored as folders of parts, and whether such folders are read as files.
     pub(crate) split: SplitArg,
     /// Backup of replaced and removed files, if any.
     pub(crate) backup: Option<BackupChoice>,
@@ -197,8 +198,8 @@ fn backup(select: &SelectArgs) -> Result<Option<BackupChoice>, String> {
     Ok(Some(BackupChoice { directory, suffix }))
 }
 
-/// Fills in options that are not given from the profile, the built-in profile and the defaults, in this order, and
-/// appends their filter rules to `rules`.
+/// Fills in options that are not given from the profile, the built-in profile, the defaults and `command_defaults`, in
+/// this order, and appends their filter rules to `rules`.
 fn merge_layers(
     given: Options,
     config: &Config,

@@ -1,4 +1,5 @@
-//! Ctrl-C and SIGTERM: the first signal stops the work cleanly, the second ends the program at once.
+//! Ctrl-C and SIGTERM: the first signal stops the work cleanly; one that arrives while the work is being stopped ends
+//! the program at once.
 //!
 //! A thread of its own handles them, even while all other threads wait for a disk or for a blocked output.
 
@@ -15,7 +16,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::exit::Exit;
 use crate::output::Printer;
 
-/// How long cancellation is delayed while the message cannot be written.
+/// How long cancellation is delayed at most while the message cannot be written.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The signals received so far.

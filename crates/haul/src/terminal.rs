@@ -12,7 +12,7 @@ use haul_storage::{Error, Result, text};
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
-/// Held while a prompt is open.
+/// Held while a prompt is open or a notice is printed.
 static OPEN_PROMPT: Mutex<()> = Mutex::const_new(());
 
 /// Whether a prompt is open.

@@ -30,7 +30,7 @@ impl FromStr for Size {
 
 /// A rate in bytes per second.
 ///
-/// A size (`10M`, `10MB`), with or without `/s`; or bits, always in 1000: `kbit`, `mbit`, `gbit`.
+/// A size (`10M`, `10MB`) or bits, always in 1000 (`bit`, `kbit`, `mbit`, `gbit`); both with or without `/s`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Rate(pub(crate) u64);
 

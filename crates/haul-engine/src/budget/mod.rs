@@ -16,7 +16,8 @@
 //! Each user has its own memory limit and its own bytes left to move; the window gets the sum of the latter.
 //!
 //! The next user of a path starts with the window that was measured. After [`QUIET`] without a byte in flight the
-//! measurements are discarded: the search for the window restarts, on the lanes that are open.
+//! measurements are discarded: the search for the window restarts, on the lanes that are open. If the path has no user
+//! by then, the next one gets a new budget, which starts with one lane.
 //!
 //! `grants` and `machine` decide, without I/O and with the time passed in; `share`, `hosts` and `registry` are the
 //! asynchronous shell.

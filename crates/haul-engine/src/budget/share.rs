@@ -104,8 +104,8 @@ impl LinkShare {
         is_granted.then(|| self.permit(bytes))
     }
 
-    /// Grants `bytes` even without room. For a caller that holds a resource (a lane, a file being written) that the
-    /// holders of all permits may be waiting for (deadlock otherwise).
+    /// Grants `bytes` even without room. For a caller that holds a resource (a lane) that the holders of all permits may
+    /// be waiting for (deadlock otherwise).
     pub fn overdraw(self: &Arc<Self>, bytes: u64) -> Permit {
         self.lock().overdraw(self.member, bytes);
         self.permit(bytes)
@@ -299,6 +299,13 @@ impl Permit {
         self.in_flight -= in_flight;
         self.held -= held;
         Self { share: Arc::clone(&self.share), in_flight, held }
+    }
+
+    /// Adds another permit of the same member to this one.
+    pub fn join(&mut self, mut other: Self) {
+        debug_assert!(Arc::ptr_eq(&self.share, &other.share), "permits of two members");
+        self.in_flight += std::mem::take(&mut other.in_flight);
+        self.held += std::mem::take(&mut other.held);
     }
 
     /// Grows by `bytes` if there is room without waiting.

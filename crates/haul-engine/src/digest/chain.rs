@@ -43,7 +43,7 @@ struct Waiting {
 
 impl Chain {
     /// Feeds the bytes at `offset` and waits until they are hashed. With `inline`, bytes that are next
-    /// in order are hashed on the calling thread.
+    /// in order are hashed on the calling thread, unless another thread is hashing.
     pub(super) async fn feed(
         chain: &Arc<Self>,
         pool: &WorkPool,

@@ -6,7 +6,8 @@
 //!
 //! The first mirror, in order of preference, that opens and reports a length is the reference. The others must
 //! have the same length and, unless a digest will check the content, the same modification time (where both report
-//! one) or the same strong tag. A mirror that differs or fails is dropped with a warning; the others take over what
+//! one) or the same strong tag. A mirror that differs or cannot be opened is dropped with a warning. One that fails
+//! while it is read rests, and is dropped only if it fails repeatedly or a retry cannot help; the others take over what
 //! was in flight there.
 //!
 //! A wrong digest of the whole file does not show which mirror was wrong, so the file is then read anew, from
@@ -174,10 +175,12 @@ impl MirrorStorage {
                     }
                     return Ok(whole);
                 }
+                // It is longer than the limit: the caller opens all mirrors, which compares them.
+                Err(error) if error.kind() == ErrorKind::Changed => return Err(error),
                 Err(error) => {
                     let error = error.at(&mirror.name);
-                    let now = self.shared.now();
-                    let failed = self.shared.choice().failed(index, false, &candidates, now);
+                    let (now, passes) = (self.shared.now(), may_pass(&error));
+                    let failed = self.shared.choice().failed(index, passes, &candidates, now);
                     if failed == Failed::Dropped {
                         self.shared.warn(mirror, &error.cause());
                     }
@@ -226,17 +229,17 @@ impl MirrorStorage {
         opened.retain(|(index, reader)| {
             let step_ns = self.step_ns(first).max(self.step_ns(*index));
             let step_ns = (!self.is_proven).then_some(step_ns);
-            let other = match (*index == first, known.size) {
+            let mismatch = match (*index == first, known.size) {
                 (true, _) => None,
-                // It is unknown at which offset to resume in it.
+                // Without lengths to compare, a read cannot safely resume in it.
                 (false, UNKNOWN_SIZE) => Some("it reports no length".to_owned()),
                 (false, _) => difference(&known, reader.identity(), step_ns)
                     .map(|how| format!("{how} at {}", self.mirrors[first].name)),
             };
-            if let Some(how) = &other {
+            if let Some(how) = &mismatch {
                 self.drop_mirror(*index, how);
             }
-            other.is_none()
+            mismatch.is_none()
         });
         opened
     }
@@ -394,7 +397,7 @@ impl ReadOnly for MirrorStorage {
         loop {
             match self.read_any(limit).await {
                 Ok(whole) => return Ok(whole),
-                // It is longer than the limit: the caller opens it.
+                // It is longer than the limit, or changed while being read: the caller decides how to read it.
                 Err(error) if error.kind() == ErrorKind::Changed => return Err(error),
                 Err(error) => self.replace_alone(error)?,
             }

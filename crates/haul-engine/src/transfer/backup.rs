@@ -10,7 +10,7 @@ use haul_storage::{
 use crate::Backup;
 use crate::context::Context;
 use crate::job::NumberedJob;
-use crate::plan::Item;
+use crate::plan::{Existing, Item};
 
 /// Backs up what exists at the destination of an item, then runs `commit`, which replaces it.
 pub async fn with_backup<T>(
@@ -31,6 +31,26 @@ pub async fn with_backup<T>(
         put_back(context, &item.job, &aside, &item.destination).await;
     }
     committed
+}
+
+/// Takes a new version back that got its name and is not as it should be: the backup of this run gets the name, or the
+/// file is removed. Returns which of them was done.
+pub async fn take_back(context: &Context, item: &Item) -> Result<&'static str> {
+    let destination = &*item.job.job.destination;
+    if let Some(backup) = &context.settings.backup
+        && let Existing::Found(existing) = &item.existing
+        && !existing.is_dir()
+    {
+        let aside = backup.name_of(&item.destination).map_err(|error| {
+            Error::new(ErrorKind::InvalidInput, "back up").because(error.to_string())
+        })?;
+        if destination.find(&aside).await?.is_some() {
+            rename(destination, &aside, &item.destination).await?;
+            return Ok("the old version has its name again");
+        }
+    }
+    destination.remove(&item.destination).await?;
+    Ok("the copy was removed")
 }
 
 /// Renames a file or link that is to be removed to its backup name. Returns `false` if backups are off.

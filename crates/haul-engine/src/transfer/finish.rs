@@ -1,6 +1,6 @@
 //! Checks a file of which all bytes are written, and gives it its name.
 
-use haul_storage::{Error, ErrorKind, ReadAt, Result, WriteAt};
+use haul_storage::{Error, ErrorKind, ReadAt, Result, Retry, WriteAt};
 
 use super::outcome::commit_options;
 use super::verify::{read_back, read_named};
@@ -8,6 +8,7 @@ use super::{backup, expected};
 use crate::context::Context;
 use crate::digest::{Digest, FileHasher};
 use crate::plan::Item;
+use crate::retry::Retries;
 
 /// A file of which all bytes have been written.
 pub struct Whole<'a> {
@@ -58,9 +59,37 @@ pub async fn finish(
     let committed = backup::with_backup(context, item, writer.commit(bytes, &options)).await;
     committed.map_err(|error| error.at(destination_name()))?;
     if let Some(digest) = unverified {
-        let storage = &*item.job.job.destination;
-        let read = read_named(context, storage, &item.destination, bytes, digest).await;
-        read.map_err(|error| error.at(destination_name()))?;
+        let verified = verify_named(context, item, bytes, digest).await;
+        verified.map_err(|error| error.at(destination_name()))?;
     }
     Ok(digest)
+}
+
+/// Reads a file back under its name. Only the reading is retried: the file has replaced the old version, of which there
+/// may be a backup. A file that is not as it should be does not stay, or a later run would take it for a copy.
+async fn verify_named(context: &Context, item: &Item, bytes: u64, expected: Digest) -> Result<()> {
+    let settings = &context.settings;
+    let storage = &*item.job.job.destination;
+    let mut retries = Retries::new(settings.retries, settings.retry_pause, bytes);
+    loop {
+        let read = read_named(context, storage, &item.destination, bytes, expected).await;
+        let Err(error) = read else { return Ok(()) };
+        if error.kind() == ErrorKind::Corrupt {
+            let done = match backup::take_back(context, item).await {
+                Ok(done) => done.to_owned(),
+                Err(failed) => {
+                    format!("it stays there, since that cannot be undone: {}", failed.cause())
+                }
+            };
+            let cause = format!("{}; {done}", error.cause());
+            return Err(error.because(cause).with_retry(Retry::Never));
+        }
+        if error.retry() != Retry::Later || context.cancel.is_cancelled() {
+            return Err(error.with_retry(Retry::Never));
+        }
+        let (error, pause) = retries.next(error, 0)?;
+        context.flow.failed(error.kind());
+        context.tally.retry(error, retries.attempt(), pause);
+        context.pause(pause).await;
+    }
 }

@@ -112,8 +112,10 @@ fn mode(context: &Context, item: &Item, opened: &Opened) -> Mode {
     let settings = &context.settings;
     let digest = expected::digest_kind(context, item);
     let is_endless = opened.identity.size == UNKNOWN_SIZE;
+    let reads = if is_endless { Reads::Whole } else { Reads::from(source, &*opened.reader) };
+    let is_short = opened.identity.size < journal_from(context);
     Mode {
-        reads: if is_endless { Reads::Whole } else { Reads::from(source, &*opened.reader) },
+        reads,
         is_endless,
         destination: destination.medium,
         writes_in_order: destination.writes == Writes::InOrder,
@@ -125,7 +127,7 @@ fn mode(context: &Context, item: &Item, opened: &Opened) -> Mode {
             && destination.server_copy
             && source.medium == destination.medium,
         journal: opened.writer.held().is_recorded(),
-        keeps_permits: !context.flow.has_links() && opened.identity.size < journal_from(context),
+        keeps_permits: reads == Reads::Ranges && is_short && !context.flow.has_links(),
         retries: (settings.retries, settings.retry_pause),
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! A server may list a file of 5 MB and respond with 5 bytes of a login page. A file may also simply have
 //! changed since it was listed. So on a difference the source is listed once more and the file restarts, for the
-//! last time if the listing shows nothing new.
+//! last time if the listing shows nothing new. An index page of a web server may have rounded lengths: then the length
+//! that is opened has to be one that is rounded to them.
 
 use haul_storage::{Entry, Error, ErrorKind, Result, UNKNOWN_SIZE};
 
@@ -13,14 +14,26 @@ use crate::plan::Item;
 /// # Errors
 /// `Changed` if it differs from the listed one.
 pub fn check(item: &Item, opened_bytes: u64) -> Result<()> {
-    // An unlisted length cannot be compared, and one that is not known yet is compared at the end.
-    let Some(listed) = item.source.known_size() else { return Ok(()) };
-    if opened_bytes == listed || opened_bytes == UNKNOWN_SIZE {
+    // A length that is not known yet is compared at the end.
+    if opened_bytes == UNKNOWN_SIZE {
         return Ok(());
     }
+    let listed = match (item.source.known_size(), &item.source.rounded_size) {
+        (Some(listed), _) if listed != opened_bytes => listed.to_string(),
+        (_, Some(rounded)) if !rounded.contains(opened_bytes) => {
+            format!("{} to {}", rounded.start(), rounded.end().saturating_sub(1))
+        }
+        _ => return Ok(()),
+    };
     Err(Error::new(ErrorKind::Changed, "copy").because(format!(
         "it is listed with {listed} bytes, but opening it gives {opened_bytes} bytes"
     )))
+}
+
+/// Whether the length of an entry is known and agrees with a rounded one.
+fn is_consistent(entry: &Entry) -> bool {
+    let rounded = |bytes| entry.rounded_size.as_ref().is_none_or(|rounded| rounded.contains(bytes));
+    entry.known_size().is_some_and(rounded)
 }
 
 /// The source as it is now, for another attempt.
@@ -30,7 +43,13 @@ pub fn check(item: &Item, opened_bytes: u64) -> Result<()> {
 /// attempt, which reports them: the entry stays as it was.
 pub async fn stat_again(item: &Item) -> Result<Entry> {
     match item.job.job.source.stat(&item.source.path).await {
-        Ok(now) if now.is_file() => Ok(now),
+        Ok(mut now) if now.is_file() => {
+            if !is_consistent(&item.source) {
+                // Nothing but the listing contradicts what was opened.
+                now.rounded_size = now.rounded_size.or_else(|| item.source.rounded_size.clone());
+            }
+            Ok(now)
+        }
         Ok(_) => Err(Error::new(ErrorKind::Changed, "copy")
             .because("it was a file when it was listed, but is not any more")),
         Err(error) if error.kind() == ErrorKind::NotFound => Err(error),

@@ -22,13 +22,21 @@ pub async fn remove_directory(
             .at(item.job.destination_name(&item.destination))
             .because(format!("{directory} is in the way of the {what}"))
     };
-    if !context.settings.delete || context.settings.existing_only {
+    let settings = &context.settings;
+    if !settings.delete || settings.existing_only {
         return Err(refused("a directory"));
+    }
+    // It would be removed before all removals are counted.
+    if settings.delete_limit.is_some() {
+        return Err(refused("a directory that a limit of removals protects"));
+    }
+    if context.has_failed_listing() && !settings.ignore_errors {
+        return Err(refused("a directory that stays because a listing of the source failed"));
     }
     if let Some(why) = remove(context, &item.job, existing).await? {
         return Err(refused(why.directory()));
     }
-    if context.settings.dry_run {
+    if settings.dry_run {
         return Ok(None);
     }
     match item.job.job.destination.find(&item.destination).await? {

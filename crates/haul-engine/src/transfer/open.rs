@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use haul_storage::{
-    CreateOptions, ErrorKind, Held, Identity, Medium, Range, RangeSet, ReadAt, Result, Retry,
-    SourceVersion, UNKNOWN_SIZE, WriteAt,
+    CreateOptions, ErrorKind, Held, Identity, Location, Medium, Range, RangeSet, ReadAt, Result,
+    Retry, SourceVersion, UNKNOWN_SIZE, WriteAt,
 };
 
 use super::listed;
@@ -61,7 +61,7 @@ async fn options(context: &Context, item: &Item, reader: &dyn ReadAt) -> Result<
         return Ok(CreateOptions::default());
     }
     let has_journal = identity.size >= journal_from(context) && identity.distinguishes_versions();
-    let name = || item.job.source_name(&item.source.path);
+    let name = || version_name(item, identity);
     let source = has_journal.then(|| SourceVersion { name: name(), identity: identity.clone() });
     let first_data = reader.next_data(0).await?;
     Ok(CreateOptions {
@@ -72,9 +72,23 @@ async fn options(context: &Context, item: &Item, reader: &dyn ReadAt) -> Result<
     })
 }
 
+/// The name of the source in the journal. Without a tag, the query of a URL is a part of it: it may select one of several
+/// files of the same length and time. With one, a URL that is signed anew continues.
+fn version_name(item: &Item, identity: &Identity) -> String {
+    let name = item.job.source_name(&item.source.path);
+    match item.job.job.source.location() {
+        // A query may be a secret.
+        Location::Remote { query: Some(query), .. } if identity.tag.is_none() => {
+            let digest = blake3::hash(query.as_bytes()).to_hex();
+            format!("{name} ({})", &digest[..16])
+        }
+        _ => name,
+    }
+}
+
 /// The file size in bytes from which a file has a journal: a quarter of the window, 64 KiB to 2 MiB.
-/// Between disks, shorter files hold their permits until the commit, so all that are open at once must fit into
-/// the window.
+/// Between disks, shorter files hold their permits until the commit; with this limit, several of them fit into the
+/// window at once.
 pub fn journal_from(context: &Context) -> u64 {
     (context.flow.decision().window_bytes / 4).clamp(JOURNAL_LEAST, JOURNAL_FROM)
 }

@@ -24,7 +24,8 @@ impl<'a> Marker<'a> {
     ///
     /// # Errors
     ///
-    /// Those of writing: then nothing can be removed from the directory either.
+    /// Those of the lookup of `directory` and of writing. If nothing can be created in it, usually nothing can be
+    /// removed from it either.
     pub async fn set(storage: &'a dyn Storage, directory: &'a RelPath) -> Result<Self> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let unique = format!("{}-{}", std::process::id(), now.as_nanos());
@@ -71,7 +72,7 @@ impl<'a> Marker<'a> {
         Ok(false)
     }
 
-    /// Removes it, and restores the directory's time.
+    /// Removes it, and restores the directory's time where times can be set.
     ///
     /// # Errors
     ///

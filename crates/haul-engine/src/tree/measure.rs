@@ -67,7 +67,7 @@ pub enum Measured<'a> {
         /// The totals of it and everything below.
         totals: Totals,
     },
-    /// A directory could not be listed, or not to its end.
+    /// A directory could not be listed, or not completely.
     Failed(Error),
 }
 
@@ -93,7 +93,7 @@ impl Counted {
         entry.id.filter(|_| entry.links > 1).is_some_and(|id| !files().insert(id))
     }
 
-    /// The same where names are removed: the last name of a file has no other ones any more.
+    /// The same while names are removed: the last name of a file is listed with a link count of 1.
     pub(super) fn has_removed(&self, entry: &Entry) -> bool {
         let files = || self.files.lock().unwrap_or_else(PoisonError::into_inner);
         self.has_seen(entry) || entry.id.is_some_and(|id| entry.links <= 1 && files().contains(&id))

@@ -27,7 +27,7 @@ use haul_storage::{Medium, Storage};
 const IN_FLIGHT: usize = 64;
 const ON_DISK: usize = 4;
 
-/// Lanes for requests that carry no file contents.
+/// Lanes to a server. Only a comparison of contents transfers more than short requests and responses.
 const LANES: usize = 8;
 
 /// How many operations on a storage run at once. Requests the lanes for them.

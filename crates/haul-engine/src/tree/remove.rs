@@ -14,7 +14,7 @@ use crate::Cancel;
 pub enum RemoveEvent<'a> {
     /// It was removed, or would be.
     Removed(&'a Entry),
-    /// It could not be removed.
+    /// It could not be listed or removed.
     Failed(Error),
 }
 
@@ -27,9 +27,9 @@ pub struct Removal {
     pub failed: u64,
 }
 
-/// Removes `top`, and everything below it if it is a directory; links are removed, never followed. Failures
-/// are reported and do not stop the rest. With `dry_run` nothing is removed. Pass the same `counted` for several trees of
-/// one host, so that the bytes of a file with several names count once.
+/// Removes `top`, and everything below it if it is a directory; links are removed, never followed. Failures are
+/// reported and do not stop the rest. With `dry_run` nothing is removed. Pass the same `counted` for several trees
+/// of one host, so that the bytes of a file with several names count once.
 pub async fn remove(
     storage: &dyn Storage,
     top: Entry,

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -18,7 +19,7 @@ use crate::retry::Retries;
 /// The unit of the memory budget, in bytes: the number of units has to fit into 32 bits.
 const UNIT: u64 = 4 << 10;
 
-/// The longest and shortest range that is read at once; BLAKE3 hashes best in subtrees of 64 KiB.
+/// Bounds of the length into which the data of a file is cut; BLAKE3 hashes best in subtrees of 64 KiB.
 const RANGE_MAX: u64 = 4 << 20;
 const RANGE_MIN: u64 = 64 << 10;
 
@@ -99,7 +100,7 @@ impl<'a> Checker<'a> {
 
     async fn check_path(&self, path: &RelPath, expected: Digest) -> VerifyEvent {
         let path = path.clone();
-        if let Some(bytes) = self.is_reported(&path, expected).await {
+        if let Some(bytes) = self.reported_size(&path, expected).await {
             return VerifyEvent::Matched { path, bytes, reported: true };
         }
         match Box::pin(self.digest(&path, expected)).await {
@@ -117,7 +118,7 @@ impl<'a> Checker<'a> {
 
     /// The length of a file if its server reports the expected digest. Another digest proves nothing:
     /// then the file is read.
-    async fn is_reported(&self, path: &RelPath, expected: Digest) -> Option<u64> {
+    async fn reported_size(&self, path: &RelPath, expected: Digest) -> Option<u64> {
         let found = reported(self.storage, path, expected.kind).await?;
         if found != expected {
             return None;
@@ -145,7 +146,13 @@ impl<'a> Checker<'a> {
             outcome => return outcome.map(|(digest, size)| (digest, size, None)),
         }
         let file = self.retrying(path, || self.storage.open(path)).await?;
-        let (digest, size) = self.digest_of_ranges(path, &file, kind).await?;
+        let reported = AtomicU64::new(0);
+        let digest_of_file = || self.digest_of_ranges(path, &file, kind, &reported);
+        let (digest, size) = match self.is_in_one_read(&*file) {
+            // It cannot be continued, so it begins anew.
+            true => self.retrying(path, digest_of_file).await?,
+            false => digest_of_file().await?,
+        };
         Ok((digest, size, Some(file)))
     }
 
@@ -169,6 +176,7 @@ impl<'a> Checker<'a> {
         path: &RelPath,
         file: &Arc<dyn ReadAt>,
         kind: DigestKind,
+        reported: &AtomicU64,
     ) -> Result<(Digest, u64)> {
         let mut size = file.identity().size;
         let hasher = FileHasher::new(kind, self.options.pool.clone());
@@ -193,7 +201,9 @@ impl<'a> Checker<'a> {
                         reads.push(async move {
                             let _permit = permit;
                             match piece {
-                                Piece::Data(range) => self.read(path, file, hasher, range).await,
+                                Piece::Data(range) => {
+                                    self.read(path, file, (hasher, reported), range).await
+                                }
                                 Piece::Hole(range) => self.skip(hasher, range).await,
                             }
                         });
@@ -213,17 +223,23 @@ impl<'a> Checker<'a> {
         Ok((hasher.finish(size).await?, size))
     }
 
+    /// Whether a file is read from its start to its end, because a read cannot begin anywhere else.
+    fn is_in_one_read(&self, file: &dyn ReadAt) -> bool {
+        let is_ranged = self.storage.capabilities().ranged_reads && file.is_ranged();
+        !is_ranged || file.identity().size == UNKNOWN_SIZE
+    }
+
     /// Hashes a range, or everything from its start if the size of the file is unknown. Returns the offset
-    /// of the end.
+    /// of the end. A read that began anew reports only bytes behind `reported`, where the earlier ones have stopped.
     async fn read(
         &self,
         path: &RelPath,
         file: &dyn ReadAt,
-        hasher: &FileHasher,
+        (hasher, reported): (&FileHasher, &AtomicU64),
         range: Range,
     ) -> Result<u64> {
         let is_sized = file.identity().size != UNKNOWN_SIZE;
-        let resumable = self.storage.capabilities().ranged_reads && is_sized;
+        let is_in_one_read = self.is_in_one_read(file);
         let mut retries = self.retries(range.start());
         let mut at = range.start();
         while at < range.end() {
@@ -239,14 +255,18 @@ impl<'a> Checker<'a> {
                         hasher.update(at, block).await?;
                         at += length;
                         retries.reset();
-                        (self.events)(VerifyEvent::Progress { bytes: length });
+                        let bytes = match is_in_one_read {
+                            true => at.saturating_sub(reported.fetch_max(at, Ordering::Relaxed)),
+                            false => length,
+                        };
+                        (self.events)(VerifyEvent::Progress { bytes: bytes.min(length) });
                     }
                     Some(Err(error)) => break Some(error),
                     None => break None,
                 }
             };
             match failed {
-                Some(error) if resumable || at == range.start() => {
+                Some(error) if !is_in_one_read => {
                     self.pause(path, error, &mut retries, at).await?;
                 }
                 Some(error) => return Err(error),
@@ -277,8 +297,7 @@ impl<'a> Checker<'a> {
         if at == size {
             return Ok(None);
         }
-        let in_one_read = !file.is_ranged() || size == UNKNOWN_SIZE;
-        if !self.storage.capabilities().ranged_reads || in_one_read {
+        if self.is_in_one_read(file) {
             pieces.at = size;
             return Ok(Some(Piece::Data(Range::between(0, size))));
         }
@@ -304,7 +323,7 @@ impl<'a> Checker<'a> {
         Ok(Some(piece))
     }
 
-    /// Tries an operation until it succeeds or a retry cannot help.
+    /// Tries an operation until it succeeds or is not to be retried any more.
     async fn retrying<T, F: Future<Output = Result<T>>>(
         &self,
         path: &RelPath,

@@ -14,15 +14,15 @@ pub struct VerifyOptions {
     pub parallel: usize,
     /// Most bytes in flight or waiting to be hashed, of all files together.
     pub memory: u64,
-    /// Also report files that the manifest does not list, except itself, manifests with default names in
-    /// the base, and part files and journals of haul.
+    /// Also report files that the manifest does not list, except the manifest itself, manifests with default
+    /// names in the base, and temporary files of haul, such as part files and journals.
     pub strict: bool,
     /// How often a transient failure is retried.
     pub retries: u32,
     /// The pause before the first retry; it doubles each time, with jitter.
     pub retry_pause: Duration,
-    /// An existing local directory for data that do not fit into memory: with `strict`, the names of more
-    /// than 16 384 files, or 4 MiB of names.
+    /// An existing local directory for data that do not fit into memory: with `strict`, the names of 16 384 or
+    /// more files, or 4 MiB of names.
     pub scratch: PathBuf,
     /// The threads that hash.
     pub pool: WorkPool,
@@ -85,7 +85,7 @@ pub enum VerifyEvent {
         path: RelPath,
         /// The failure.
         error: Error,
-        /// The number of this retry, counted from 1.
+        /// The number of this retry since the operation last made progress, counted from 1.
         attempt: u32,
         /// The pause before the retry.
         pause: Duration,

@@ -11,7 +11,7 @@ use super::event::{Events, VerifyEvent, VerifyOptions};
 use crate::manifest::sorter::{Sorted, Sorter};
 use crate::manifest::{DEFAULT_NAMES, ManifestReader};
 
-/// How many extra files are found before they are reported.
+/// The most extra files that are found before they are reported.
 const BATCH: usize = 1000;
 
 /// Collects the listed files, then those that exist.
@@ -69,8 +69,8 @@ impl<'a> Extras<'a> {
         }
     }
 
-    /// All files below `base`. Memory grows only with the depth: each open directory holds one batch of its
-    /// listing.
+    /// All files below `base` that may be extra. Memory grows only with the depth: each open directory holds one
+    /// batch of its listing.
     async fn walk(&self, base: &RelPath, manifest: &ManifestReader) -> Result<Sorter> {
         let mut present = Sorter::new(&self.options.scratch);
         // Another manifest beside this one lists the same files, and neither lists the other.

@@ -89,8 +89,8 @@ impl VerifySummary {
 /// way.
 ///
 /// # Errors
-/// If the manifest itself cannot be read, or there is no space for temporary files. Failures of the listed files
-/// are in events and summary.
+/// If the manifest itself cannot be read, or temporary files cannot be created, written or read. Failures of the listed
+/// files are in events and summary.
 pub async fn verify(
     storage: Arc<dyn Storage>,
     base: &RelPath,

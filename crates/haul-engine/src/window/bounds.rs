@@ -174,8 +174,8 @@ impl Bounds {
             ((FASTEST * seconds) as u64).clamp(self.least_window, self.allowed_window);
     }
 
-    /// The length of a range, so that the window holds [`RANGES_PER_LANE`] for every lane (one if a lane takes one
-    /// request at a time); at most `most` if that is given, and halved `halvings` times.
+    /// The length of a range: the caller's, or such that the window holds [`RANGES_PER_LANE`] for every lane (one if a
+    /// lane takes one request at a time); at most `most` if that is given, and halved `halvings` times.
     pub(super) fn range_after(
         &self,
         window: u64,

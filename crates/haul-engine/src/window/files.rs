@@ -12,9 +12,9 @@ use super::meter::Sample;
 /// Files in flight until the RTT is known, and at the start on a short path where a lane has one request.
 const FIRST_FILES: usize = 8;
 
-/// Files in flight at the start over a link: with fewer, on a short path, client and server switch between processes
-/// for each request. 20 000 files of 16 KiB over SFTP on loopback: 8 at once take 2.9 s up and 2.2 s down, 64 and 128
-/// take 1.5 s.
+/// The least files in flight at the start where a lane takes several requests: with fewer, on a short path, client and
+/// server switch between processes for each request. 20 000 files of 16 KiB over SFTP on loopback: 8 at once take 2.9 s
+/// up and 2.2 s down, 64 and 128 take 1.5 s.
 const FIRST_OF_LINK: usize = 64;
 
 /// Further files per ms of RTT. At 50 ms, 256 files of four RTTs each are 1 280 per second. 2 000 files of 16 KiB at

@@ -70,7 +70,7 @@ impl Lanes {
         }
     }
 
-    /// The first RTT is known: long paths get several lanes at once, as each takes long to open.
+    /// The RTT is known, or has become longer: long paths get several lanes at once, as each takes long to open.
     pub(super) fn want_for_path(&mut self, rtt: Duration, bounds: &Bounds) {
         if !self.fixed {
             self.for_path = bounds.lanes_for_path(rtt);
@@ -153,7 +153,7 @@ impl Lanes {
         });
     }
 
-    /// The number to request: what is wanted, below the ceiling, not too many at a time.
+    /// The number to request: what is wanted, up to the ceiling, and not too many new ones at a time.
     pub(super) fn target(&self, now: Duration) -> usize {
         let ceiling = self.ceiling(now);
         let most = self.link.open.saturating_add(MOST_OPENING);

@@ -73,7 +73,8 @@ pub struct Completion {
     pub bytes: u64,
     /// When it was requested.
     pub issued: Duration,
-    /// When its first bytes arrived, if known. Stands in for the RTT while the link knows none.
+    /// When its first bytes arrived, if known. The time until then (or until all arrived) stands in for the RTT while
+    /// the link knows none.
     pub first_byte: Option<Duration>,
 }
 

@@ -75,8 +75,11 @@ mod tests {
             } else {
                 ranges.on_fast(secs(second));
             }
-            let short = ranges.most().is_some_and(|most| most >= 250_000);
-            assert!(short, "never shorter than what a lane carries in 0.25 s: {ranges:?}");
+            let is_bounded = ranges.most().is_some_and(|most| most >= 250_000);
+            assert!(
+                is_bounded,
+                "limited, but not to less than a lane carries in 0.25 s: {ranges:?}"
+            );
         }
         assert!(slow.starts_with(&[0, 4]) && slow.len() <= 9, "{slow:?}");
     }

@@ -94,7 +94,7 @@ impl SlowLanes {
         let least = self.window.map_or(window, |known| known.min(window));
         self.window = Some(least);
         if self.filling.is_unknown() && self.in_flight == 0 {
-            // Nothing was requested. The measurement begins with the next request.
+            // Nothing is in flight. The measurement begins with the next arrival.
             self.begin(None, now);
         }
         if now.saturating_sub(self.begun) < MEASURED_OVER || self.filling.is_unknown() {

@@ -104,12 +104,12 @@ proptest! {
     #[test]
     fn a_decision_stays_within_the_limits(
         limits in any_limits(),
-        story in proptest::collection::vec((0..500u64, seen()), 0..300),
+        observations in proptest::collection::vec((0..500u64, seen()), 0..300),
     ) {
         let mut window = Window::new(limits);
         let memory = limits.memory.max(64 << 10);
         let mut now = Duration::ZERO;
-        for (step, seen) in &story {
+        for (step, seen) in &observations {
             now += MS * *step as u32;
             apply(&mut window, now, seen);
             let decision = window.decision();
@@ -139,13 +139,13 @@ proptest! {
     #[test]
     fn a_refusal_is_remembered(
         refused_at in 1..20usize,
-        story in proptest::collection::vec((0..500u64, seen()), 0..200),
+        observations in proptest::collection::vec((0..500u64, seen()), 0..200),
     ) {
         let mut window = Window::new(Limits::default());
         window.on_link(Duration::ZERO, link(refused_at, 1, 0, 300));
         window.on_link(MS, link(refused_at, 0, 1, 300));
         let mut now = MS;
-        for (step, seen) in &story {
+        for (step, seen) in &observations {
             now += MS * *step as u32;
             // Lanes that open all the same, and links that restart, are not tested here.
             if now < Duration::from_secs(300) && !matches!(seen, Seen::Link(_)) {
@@ -157,10 +157,10 @@ proptest! {
 
     #[test]
     fn a_clock_that_runs_backwards_does_no_harm(
-        story in proptest::collection::vec((0..100_000u64, seen()), 0..200),
+        observations in proptest::collection::vec((0..100_000u64, seen()), 0..200),
     ) {
         let mut window = Window::new(Limits::default());
-        for (time, seen) in &story {
+        for (time, seen) in &observations {
             apply(&mut window, MS * *time as u32, seen);
             let decision = window.decision();
             prop_assert!(decision.window_bytes <= Limits::default().memory);
@@ -301,6 +301,27 @@ fn starved_rounds_are_not_judged() {
     assert!(window.goodput().abs_diff(goodput) < goodput / 10);
 }
 
+#[test]
+fn without_known_bytes_in_flight_rounds_with_a_moment_without_work_are_not_judged() {
+    let mut window = Window::new(Limits::default());
+    window.on_link(Duration::ZERO, link(1, 0, 0, 10));
+    let mut now = Duration::ZERO;
+    let mut arrive = |window: &mut Window, bytes, is_starved| {
+        for _ in 0..200 {
+            let issued = now;
+            now += MS * 5;
+            if is_starved {
+                window.on_starved(now);
+            }
+            window.on_completion(now, &Completion { bytes, issued, first_byte: None });
+        }
+        window.goodput()
+    };
+    let goodput = arrive(&mut window, 1_000_000, false);
+    assert!(goodput > 150_000_000, "{goodput}");
+    assert_eq!(arrive(&mut window, 1000, true), goodput);
+}
+
 /// The permits of long reads cover less than the window. Formerly, no round was judged, and the goodput
 /// of the slow start stayed.
 #[test]
@@ -371,8 +392,8 @@ fn slow_lanes_of_a_short_path_make_room_for_more() {
     assert!(after.window_bytes >= before.window_bytes + (512 << 10), "{after:?}");
 }
 
-/// Reports seconds in which each lane delivers `burst` bytes at the beginning and then nothing, with all of the
-/// window and `behind` in flight. Returns the lanes after each second.
+/// Reports seconds in which each lane delivers `burst` bytes at the beginning and then nothing, with the window or
+/// `behind` in flight, whichever is more. Returns the lanes after each second.
 fn slow_lanes(window: &mut Window, from: u64, seconds: u64, burst: u64, behind: u64) -> Vec<usize> {
     let mut each = Vec::new();
     for second in from..from + seconds {

@@ -39,7 +39,7 @@ async fn a_rerun_gives_unchanged_files_and_directories_the_attributes_of_the_sou
     let old = [("user.a", "old"), ("user.gone", "old")];
     for name in ["d", "d/f"] {
         set(&source, name, 0o755, (0, 0), &new);
-        set(&destination, name, 0o755, (0, 0), &old);
+        set(&destination, name, 0o700, (1, 2), &old);
     }
     set(&source, "d/same", 0o644, (0, 0), &new);
     set(&destination, "d/same", 0o644, (0, 0), &new);
@@ -48,6 +48,10 @@ async fn a_rerun_gives_unchanged_files_and_directories_the_attributes_of_the_sou
     assert_eq!(outcome.summary.unchanged, 2);
     for name in ["d", "d/f", "d/same"] {
         assert_eq!(destination.attributes(name).xattrs, xattrs(&new), "{name}");
+    }
+    for name in ["d", "d/f"] {
+        let found = destination.attributes(name);
+        assert_eq!((found.mode, found.owner), (Some(0o755), Some((0, 0))), "{name}");
     }
     // Attributes that are equal already are not set again.
     let same = RelPath::parse("d/same").unwrap();
@@ -62,7 +66,7 @@ async fn a_rerun_gives_unchanged_files_and_directories_the_attributes_of_the_sou
 }
 
 #[tokio::test]
-async fn attributes_that_are_not_preserved_stay_as_they_are() {
+async fn attributes_stay_if_they_are_not_preserved_and_in_a_dry_run() {
     let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
     for (storage, value) in [(&source, "new"), (&destination, "old")] {
         storage.add_file("f", "x");

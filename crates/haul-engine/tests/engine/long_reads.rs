@@ -76,7 +76,7 @@ async fn a_broken_read_continues_where_it_stopped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn memory_and_rate_stay_within_their_limits() {
+async fn the_rate_stays_within_its_limit_even_with_little_memory() {
     let rate = 20 << 20;
     for (ranged, memory) in [(true, 256 << 10), (true, 8 << 20), (false, 8 << 20)] {
         let far = MemoryStorage::builder().with_link(long_link()).with_capabilities(|can| {

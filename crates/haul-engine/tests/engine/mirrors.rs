@@ -119,7 +119,7 @@ async fn a_mirror_that_refuses_is_dropped_at_once_and_reported() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stalled_mirror_does_not_delay_the_end() {
+async fn a_copy_completes_although_a_mirror_stalls() {
     for expected in [None, Some(digest(DigestKind::Sha256))] {
         let mirrors = [linked(20_000_000), linked(20_000_000)];
         mirrors[0].faults().on(Operation::Read).from(4).stall();
@@ -129,7 +129,7 @@ async fn a_stalled_mirror_does_not_delay_the_end() {
 
 /// Once, each byte counted as a sign of life, so such a mirror kept its ranges in flight until the end.
 #[tokio::test(start_paused = true)]
-async fn a_dripping_mirror_does_not_delay_the_end() {
+async fn a_dripping_mirror_does_not_hold_up_the_copy() {
     for writes in [Writes::AnyOrder, Writes::InOrder] {
         for (first, pause) in [(2, 500), (4, 500), (4, 100)] {
             let mirrors = [linked(20_000_000), linked(20_000_000)];
@@ -282,4 +282,36 @@ async fn after_a_wrong_digest_a_small_file_is_read_from_each_other_mirror_in_tur
     copied.outcome.assert_clean();
     assert_eq!(copied.destination.content("f"), "right".as_bytes());
     assert_eq!(copied.warnings.len(), 2, "{:?}", copied.warnings);
+}
+
+/// Formerly, each mirror but the last was dropped for good.
+#[tokio::test]
+async fn a_small_file_that_has_grown_or_is_unreachable_for_a_moment_costs_no_mirror() {
+    let mirror = || {
+        let storage = MemoryStorage::new();
+        storage.add_pattern_file("f", SIZE, 1);
+        storage.set_modified("f", 1_000);
+        storage
+    };
+    let storages = [mirror(), mirror()];
+    let warnings = Arc::new(Mutex::new(Vec::new()));
+    let collected = Arc::clone(&warnings);
+    let mirrors = storages.iter().enumerate().map(|(at, storage)| Mirror {
+        name: format!("mirror{at}"),
+        storage: Arc::clone(storage) as Arc<dyn Storage>,
+        path: path("f"),
+    });
+    let location = storages[0].location().clone();
+    let source = MirrorStorage::new(location, path("f"), mirrors.collect(), false, {
+        move |name, cause| collected.lock().unwrap().push(format!("{name}: {cause}"))
+    });
+    let error = source.read_whole(&path("f"), 1000).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Changed);
+    storages[0].faults().on(Operation::ReadWhole).first(1).fail(ErrorKind::Unreachable);
+    assert_eq!(source.read_whole(&path("f"), SIZE).await.unwrap().bytes.len() as u64, SIZE);
+    source.open(&path("f")).await.unwrap();
+    for storage in storages {
+        assert_eq!(storage.faults().count(Operation::Open), 1);
+    }
+    assert_eq!(*warnings.lock().unwrap(), Vec::<String>::new());
 }

@@ -87,17 +87,17 @@ async fn the_rate_of_a_single_read_is_the_limit_for_any_block_length() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_rate_of_small_files_is_the_limit() {
+async fn the_rate_of_many_files_is_the_limit() {
     for limit in [10 << 10, 300 << 10, 1_234_567] {
         for kind in KINDS {
             let (far, near) = (storage(kind), storage(KINDS[0]));
             let length = bytes(limit) / 50;
             for at in 0..50 {
-                // Different lengths with about the same sum.
+                // Different lengths, with about `bytes(limit)` in all.
                 let more = (at % 10) * length / 10;
                 near.add_pattern_file(format!("{at:02}"), length / 2 + more, at);
             }
-            check(limit, near, far, &format!("small files to {}", kind.0)).await;
+            check(limit, near, far, &format!("50 files to {}", kind.0)).await;
         }
     }
 }

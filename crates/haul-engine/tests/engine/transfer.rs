@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use crate::support::{job, job_at, path, run, run_until};
 use haul_engine::{
-    Action, Auto, Cancel, Compare, DeleteLimit, Event, Filter, Overwrite, Owners, Preserve,
+    Action, Auto, Backup, Cancel, Compare, DeleteLimit, Event, Filter, Overwrite, Owners, Preserve,
     Settings,
 };
 use haul_storage::memory::{MemoryStorage, Operation, SimulatedLink};
 use haul_storage::{
-    CreateOptions, DigestKind, ErrorKind, LinkKind, Location, Medium, Metadata, Retry, SpecialKind,
-    Storage, TicketText, Timestamp, Writes,
+    CreateOptions, DigestKind, ErrorKind, LinkKind, Location, Medium, Metadata, RelPath, Retry,
+    SpecialKind, Storage, TicketText, Timestamp, Writes,
 };
 use tokio::time::timeout;
 
@@ -37,7 +37,7 @@ const SIZES: [usize; 9] =
 
 #[tokio::test]
 async fn a_tree_arrives_unchanged() {
-    let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
+    let source = MemoryStorage::new();
     for (at, size) in SIZES.iter().enumerate() {
         source.add_pattern_file(format!("d{}/f{at}", at % 3), *size as u64, at as u64);
     }
@@ -59,7 +59,6 @@ async fn a_tree_arrives_unchanged() {
         assert_eq!(outcome.summary.bytes, SIZES.iter().map(|size| *size as u64).sum::<u64>());
         assert_eq!(outcome.summary.links, 1);
     }
-    drop(destination);
 }
 
 #[tokio::test]
@@ -378,16 +377,19 @@ async fn a_source_that_grows_while_it_is_read_arrives_with_its_new_length() {
 
 #[tokio::test]
 async fn transient_failures_are_retried() {
-    let (source, destination) = (MemoryStorage::new(), plain());
-    source.add_pattern_file("large", 5 << 20, 1);
-    source.add_file("small", "x");
-    source.faults().on(Operation::Read).first(2).fail_with(ErrorKind::Unreachable, Retry::Later);
-    destination.faults().on(Operation::Write).nth(3).fail_with(ErrorKind::Busy, Retry::Later);
-    destination.faults().on(Operation::WriteWhole).nth(1).fail_with(ErrorKind::Busy, Retry::Later);
     for digest in [None, Some(DigestKind::Sha256)] {
+        let (source, destination) = (MemoryStorage::new(), plain());
+        source.add_pattern_file("large", 5 << 20, 1);
+        source.add_file("small", "x");
+        let (reads, writes) = (source.faults(), destination.faults());
+        reads.on(Operation::Read).first(2).fail_with(ErrorKind::Unreachable, Retry::Later);
+        writes.on(Operation::Write).nth(3).fail_with(ErrorKind::Busy, Retry::Later);
+        writes.on(Operation::WriteWhole).nth(1).fail_with(ErrorKind::Busy, Retry::Later);
         let outcome = run(job(&source, &destination), Settings { digest, ..quick() }).await;
         outcome.assert_clean();
+        assert!(outcome.summary.retries >= 4, "{}", outcome.summary.retries);
         assert!(destination.is_pattern("large", 5 << 20, 1));
+        assert_eq!(destination.content("small"), "x");
     }
 }
 
@@ -797,7 +799,9 @@ async fn after_a_failed_listing_nothing_is_removed_unless_errors_are_ignored() {
 
 #[tokio::test]
 async fn a_refused_hard_link_becomes_a_copy() {
-    for kind in [ErrorKind::Unsupported, ErrorKind::PermissionDenied, ErrorKind::Other] {
+    // EMLINK is `Io`.
+    let (denied, too_many) = (ErrorKind::PermissionDenied, ErrorKind::Io);
+    for kind in [ErrorKind::Unsupported, denied, too_many, ErrorKind::Other] {
         let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
         source.add_file("a", "content");
         for name in ["b", "c"] {
@@ -830,6 +834,30 @@ async fn an_empty_source_is_refused_only_if_something_would_be_removed() {
     let settings = Settings { delete_from_empty: true, ..settings };
     run(job(&source, &destination), settings).await.assert_clean();
     assert!(destination.paths().is_empty());
+}
+
+/// Formerly, it was removed with all that was in it, whatever the limit, and after a failed listing, too.
+#[tokio::test(start_paused = true)]
+async fn a_directory_in_the_way_stays_under_a_delete_limit_and_after_a_failed_listing() {
+    let limited = Settings { delete_limit: Some(DeleteLimit::Entries(0)), ..quick() };
+    for (limit, fails) in [(true, false), (false, true), (false, false)] {
+        let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
+        source.add_file("a/f", "x");
+        source.add_file("x", "file");
+        destination.add_file("x/kept", "precious");
+        if fails {
+            source.faults().on(Operation::List).path("a").fail(ErrorKind::PermissionDenied);
+            // The file is looked at only after the listing has failed.
+            let later = Duration::from_millis(200);
+            destination.faults().on(Operation::Stat).path("x").delay(later);
+            destination.faults().on(Operation::List).delay(later);
+        }
+        let settings = if limit { limited.clone() } else { quick() };
+        let settings = Settings { delete: true, ..settings };
+        let outcome = run(job(&source, &destination), settings).await;
+        assert_eq!(destination.exists("x/kept"), limit || fails, "{limit} {fails}");
+        assert_eq!(outcome.summary.failed > 0, limit || fails, "{limit} {fails}");
+    }
 }
 
 #[tokio::test]
@@ -1003,6 +1031,50 @@ async fn a_copy_is_read_back_from_a_destination_that_reports_no_lengths() {
         run(job(&source, &destination), settings).await.assert_clean();
         assert!(destination.is_pattern("f", size, 7));
     }
+}
+
+fn verified(has_backup: bool) -> Settings {
+    let backup = Backup { base: RelPath::root(), directory: None, suffix: b"~".to_vec() };
+    let backup = has_backup.then_some(backup);
+    Settings { digest: Some(DigestKind::Blake3), verify: true, backup, ..quick() }
+}
+
+/// Formerly, it stayed under its name, and the next run took it for an unchanged copy.
+#[tokio::test]
+async fn a_corrupt_copy_that_can_be_read_only_under_its_name_does_not_stay() {
+    for has_backup in [false, true] {
+        let (source, destination) = (plain(), plain());
+        source.add_pattern_file("f", 3 << 20, 7);
+        destination.add_file("f", "old");
+        destination.faults().on(Operation::Reopen).fail(ErrorKind::Unsupported);
+        destination.faults().on(Operation::Read).path("f").nth(1).corrupt(17);
+        let outcome = run(job(&source, &destination), verified(has_backup)).await;
+        let failures = outcome.failures();
+        assert_eq!(failures.len(), 1, "{failures:?}");
+        assert_eq!(failures[0].kind(), ErrorKind::Corrupt);
+        assert_eq!(destination.exists("f"), has_backup);
+        if has_backup {
+            assert_eq!(destination.content("f"), "old");
+        }
+        assert!(!destination.exists("f~"));
+        run(job(&source, &destination), verified(has_backup)).await.assert_clean();
+        assert!(destination.is_pattern("f", 3 << 20, 7));
+        assert_eq!(destination.exists("f~"), has_backup);
+    }
+}
+
+/// Formerly, the file was copied again, which replaced the backup by the new version.
+#[tokio::test]
+async fn a_broken_read_of_a_file_under_its_name_is_retried_alone() {
+    let (source, destination) = (plain(), plain());
+    source.add_pattern_file("f", 3 << 20, 7);
+    destination.add_file("f", "old");
+    destination.faults().on(Operation::Reopen).fail(ErrorKind::Unsupported);
+    destination.faults().on(Operation::Open).path("f").first(2).fail(ErrorKind::Unreachable);
+    run(job(&source, &destination), verified(true)).await.assert_clean();
+    assert!(destination.is_pattern("f", 3 << 20, 7));
+    assert_eq!(destination.content("f~"), "old");
+    assert_eq!(destination.faults().count(Operation::Commit), 1);
 }
 
 #[tokio::test]

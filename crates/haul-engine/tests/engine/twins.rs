@@ -124,7 +124,7 @@ async fn listings_do_not_grow_with_the_number_of_equal_names() {
     }
 }
 
-/// A destination that only ignores case distinguishes `Straße` from `STRASSE`, but not `strasse`: a rerun still
+/// A destination that only ignores case distinguishes `Straße`, but not `strasse`, from `STRASSE`: a rerun still
 /// updates `Straße`.
 #[tokio::test]
 async fn of_three_similar_names_the_distinct_ones_are_updated() {

@@ -22,9 +22,9 @@ impl Command {
     /// A command with an argument, most often a path.
     ///
     /// # Errors
-    /// `InvalidInput` if the argument would end the line and inject a second command. A NUL ends the
-    /// line on many servers, and 0xff is the escape of Telnet (RFC 854), which some servers unescape
-    /// and others do not: the name would change.
+    /// `InvalidInput` if the argument has a CR, LF, NUL or 0xff. CR and LF end the line, and on many servers so does a
+    /// NUL: the rest could inject a second command. 0xff is Telnet's IAC (RFC 854), which some servers interpret and
+    /// others do not: the name would change.
     pub fn new(verb: &'static str, argument: impl AsRef<[u8]>) -> Result<Self> {
         let argument = argument.as_ref();
         if let Some(byte) = argument.iter().find(|byte| matches!(byte, b'\r' | b'\n' | 0 | 0xff)) {

@@ -5,7 +5,7 @@ use haul_storage::{StoredTimes, Timestamp};
 /// The times that can be represented: whole seconds in the years 0 to 9999.
 pub const STORED_TIMES: StoredTimes = StoredTimes::seconds(-62_167_219_200, 253_402_300_799);
 
-/// Parses a time; `None` if it is malformed. A fraction of a second is dropped, because it cannot be set.
+/// Parses a time; `None` if it is malformed. A fraction of a second is dropped: haul sets only whole seconds.
 pub fn parse_time(text: &[u8]) -> Option<Timestamp> {
     let text = text.trim_ascii();
     let digits = text.split(|byte| *byte == b'.').next()?;

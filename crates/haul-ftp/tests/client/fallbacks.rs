@@ -143,6 +143,36 @@ async fn an_empty_directory_may_be_reported_in_several_ways() {
     assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
 }
 
+/// Formerly, "no files" was taken for an empty directory, whether it existed or not.
+#[tokio::test]
+async fn a_missing_directory_is_not_found_though_the_server_reports_no_files() {
+    const NONE: &str = "550 No files found.";
+    for verb in ["MLSD", "CWD"] {
+        let features = if verb == "MLSD" { FACTS } else { Script::default().features };
+        let missing = [
+            (verb, NONE),
+            ("MLST /up", "250-\r\n type=dir; /up\r\n250 End"),
+            ("MLST", NONE),
+            ("CWD /up/missing", NONE),
+            ("SIZE", NONE),
+            ("MDTM", NONE),
+        ];
+        // `CWD /up`, and with it the root of the location, works.
+        let replies = if verb == "CWD" { &missing[1..] } else { &missing };
+        let replies = Box::leak(replies.to_vec().into_boxed_slice());
+        let (_server, _journals, storage) =
+            storage(Script { replies, features, ..Script::default() }).await;
+        let error = storage.list(&path("missing")).await.err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::NotFound, "{verb}: {error}");
+        assert!(error.cause().contains("No files found"), "{verb}: {error}");
+    }
+    // It exists.
+    let replies = &[("MLSD", NONE), ("MLST", "250-\r\n type=dir; /up\r\n250 End")];
+    let script = Script { replies, features: FACTS, ..Script::default() };
+    let (_server, _journals, storage) = storage(script).await;
+    assert!(names(&storage).await.is_empty());
+}
+
 /// The refusal was taken for "not found", so an unreadable file was reported as missing.
 #[tokio::test]
 async fn a_quoted_name_does_not_make_a_refused_file_missing() {
@@ -477,5 +507,18 @@ async fn a_command_refused_for_one_name_is_used_for_the_others() {
         assert_eq!(storage.stat(&path("f")).await.unwrap().size, 7);
     }
     assert_eq!(sent(&server, "MLST /up/f"), 2);
+    assert_eq!(sent(&server, "SIZE /up/f"), 2);
+}
+
+/// Formerly, SIZE was used no more once it had been refused for a name that the listing has.
+#[tokio::test]
+async fn a_size_refused_for_a_listed_name_is_used_for_the_others() {
+    let replies = &[("SIZE /up/odd", "501 Not that name.")];
+    let listing = b"-rw-r--r-- 1 u g 9 Jan 02 2024 odd\r\n";
+    let script = Script { replies, listing, ..Script::default() };
+    let (server, _journals, storage) = storage(script).await;
+    assert_eq!(storage.stat(&path("f")).await.unwrap().size, 7);
+    assert_eq!(storage.stat(&path("odd")).await.unwrap().size, 9);
+    assert_eq!(storage.stat(&path("f")).await.unwrap().size, 7);
     assert_eq!(sent(&server, "SIZE /up/f"), 2);
 }

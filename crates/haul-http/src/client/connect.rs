@@ -1,4 +1,4 @@
-//! A connection to an origin: TCP, TLS, HTTP/1.1.
+//! A connection to an origin: TCP, directly or through a proxy, and TLS for `https`.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -56,7 +56,7 @@ pub struct Host {
 pub struct Connected<T> {
     /// The connection.
     pub stream: T,
-    /// The RTT of the TCP handshake.
+    /// The RTT of the TCP handshake; through a SOCKS proxy, that of the request to connect.
     pub rtt: Duration,
     /// Reads the kernel's RTT of the connection.
     pub gauge: Option<RttGauge>,
@@ -210,7 +210,7 @@ impl Link {
         self.waits.on_activity();
         let Some((socket, feeder)) = self.layers.socket().zip(self.feeder.as_mut()) else { return };
         let Some(most) = feeder.allowed_bytes(socket) else { return };
-        // If there is no new limit now, later bytes bring one.
+        // If the limit cannot be set now, because many bytes are unread, the next received bytes set it.
         haul_net::receive_at_most(socket, most);
     }
 }

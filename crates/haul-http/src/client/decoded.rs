@@ -14,16 +14,19 @@ pub struct Decoder {
     decoder: MultiGzDecoder<Vec<u8>>,
     /// Bytes that have arrived and are not decoded yet.
     ahead: Bytes,
+    /// Nothing has arrived.
+    is_empty: bool,
 }
 
 impl Decoder {
     /// A decoder that has received nothing yet.
     pub fn gzip() -> Self {
-        Self { decoder: MultiGzDecoder::new(Vec::new()), ahead: Bytes::new() }
+        Self { decoder: MultiGzDecoder::new(Vec::new()), ahead: Bytes::new(), is_empty: true }
     }
 
     /// Adds bytes that have arrived. [`Decoder::next`] must have returned `None` before.
     pub fn push(&mut self, bytes: Bytes) {
+        self.is_empty &= bytes.is_empty();
         self.ahead = bytes;
     }
 
@@ -45,11 +48,12 @@ impl Decoder {
         }
     }
 
-    /// Ends the body. [`Decoder::next`] then returns the remaining decoded bytes.
+    /// Ends the body. Without a byte, it is empty: some servers announce a coding for empty files, too, and other clients
+    /// accept that. [`Decoder::next`] then returns the remaining decoded bytes.
     ///
     /// # Errors
-    /// If the body is truncated.
+    /// If the body is truncated, or its checksum or length differs from that in its trailer.
     pub fn finish(&mut self) -> io::Result<()> {
-        self.decoder.try_finish()
+        if self.is_empty { Ok(()) } else { self.decoder.try_finish() }
     }
 }

@@ -1,7 +1,7 @@
 //! A cache of directories that are known to exist.
 //!
 //! If the parent of a new file is missing, some servers create it (nginx, if so configured), others return 500. So a
-//! directory is looked up once before anything is created in it.
+//! directory is looked up once before a file is created in it, or anything is renamed or copied into it.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -6,7 +6,7 @@ use http::StatusCode;
 use super::head::Broken;
 use crate::parse::Url;
 
-/// The error for a status that is not a success.
+/// The error for a status that the operation does not accept.
 pub fn of_status(status: StatusCode, operation: &'static str, url: &Url) -> Error {
     use ErrorKind as Kind;
     let kind = match status.as_u16() {
@@ -27,8 +27,15 @@ pub fn of_status(status: StatusCode, operation: &'static str, url: &Url) -> Erro
     };
     let error =
         Error::new(kind, operation).at(url).because(format!("the server returned {status}"));
-    // 423: the resource is locked (RFC 4918, 11.3), often by a person at work, so a retry would not help.
-    if status.as_u16() == 423 { error.with_retry(Retry::Never) } else { error }
+    match status.as_u16() {
+        // A limit of the server, not its disk.
+        413 => {
+            error.hinting("the server accepts no upload of this size; its limit has to be raised")
+        }
+        // The resource is locked (RFC 4918, 11.3), often by a person at work, so a retry would not help.
+        423 => error.with_retry(Retry::Never),
+        _ => error,
+    }
 }
 
 /// The error for a response that is missing, incomplete or malformed.

@@ -81,6 +81,7 @@ pub struct Exchange {
     headers: Headers,
     jar: Jar,
     privacy: Privacy,
+    /// Sign-ins by redirect.
     pub(super) walks: Walks,
     pauses: Pauses,
     /// Files that a server sends as a whole, whatever range is requested.
@@ -93,7 +94,7 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// Opens no lane yet. Credentials are for `home`.
+    /// Opens no lane yet. `home` is the server in the location, and `user` the user name for it.
     pub fn new(
         home: Origin,
         user: Option<String>,
@@ -126,8 +127,9 @@ impl Exchange {
         &self.transport
     }
 
-    /// Requests or sends a part of a file with `expected` bytes, pipelined behind earlier requests. Returns the pending
-    /// response and its lane. With `marker`, use the response only after its [`Response::proof`].
+    /// Sends a request pipelined behind earlier ones: for a part of a file, or with one as its body. `expected` is the
+    /// length of the response's body in bytes. Returns the pending response and its lane. With `marker`, use the
+    /// response only after its [`Response::proof`].
     ///
     /// # Errors
     /// If no lane is open and none can be opened, the server has requested too long a pause, or the request cannot be
@@ -270,7 +272,8 @@ impl Exchange {
         }
     }
 
-    /// The responses to what [`Exchange::prefetch`] has requested. Ends the prefetching, even of another file.
+    /// The responses to what [`Exchange::prefetch`] has requested of this file. Ends its prefetching; that of another
+    /// file continues.
     pub fn prefetched(&self, url: &Url) -> Vec<(Range, Pending)> {
         self.transport.pipes(&url.origin).prefetched(url)
     }
@@ -294,7 +297,7 @@ impl Exchange {
         !self.unranged().contains(url)
     }
 
-    /// Remembers that the server is overloaded, and the pause that it asks for (`Retry-After`).
+    /// Remembers the pause that an overloaded server asks for (`Retry-After`).
     pub fn busy(&self, head: &Head) {
         self.pauses.learn(head);
     }
@@ -303,11 +306,11 @@ impl Exchange {
     /// an earlier request. Without `body` the request has an empty body.
     ///
     /// # Errors
-    /// Those of [`Exchange::patiently`].
+    /// If there is no response, or the server has requested too long a pause. Any status counts as a response.
     pub async fn upload(&self, request: &Request, mut body: Option<Stream>) -> Result<Response> {
         let origin = &request.url.origin;
         self.wait_out_pause(&request.url, request.operation).await?;
-        // Before the lease: finding the credentials may need a lane.
+        // Before the lease: this may wait for the sign-in of another request, which needs a lane.
         let credentials = self.signed(request).await?;
         let leases = self.transport.leases(origin);
         let lease = leases.lease().await?;

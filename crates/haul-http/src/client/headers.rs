@@ -12,9 +12,10 @@ use zeroize::Zeroizing;
 const OWN: &[(&[&str], &str)] = &[
     (&["host"], "haul takes it from the location; name the server there"),
     (
-        &["content-length", "transfer-encoding", "te", "trailer"],
+        &["content-length", "transfer-encoding"],
         "it marks the end of a request, which haul does itself",
     ),
+    (&["te", "trailer"], "it is about the coding of messages, which haul chooses itself"),
     (
         &["connection", "keep-alive", "proxy-connection", "upgrade", "expect"],
         "it is about the connection, which haul manages",
@@ -69,7 +70,7 @@ pub enum HeaderError {
     /// The user cannot set it.
     #[error("{0} cannot be set: {1}")]
     Own(HeaderName, &'static str),
-    /// A cookie without a name.
+    /// There is no cookie, or one has no name or no `=`.
     #[error("a cookie is 'NAME=VALUE'; several are separated by '; '")]
     Cookie,
 }

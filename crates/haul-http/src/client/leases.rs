@@ -1,5 +1,6 @@
-//! The connections to one origin that carry one request at a time: as many as the window asks for,
-//! opened in parallel in the background. Requests wait for a free one, first come, first served.
+//! The connections to one origin that carry one request at a time. They are opened in parallel in the background: only
+//! as many as requests need, and at most as many as the window asks for, beside those that are held for long. Requests
+//! wait for a free one, first come, first served.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -52,7 +53,7 @@ struct Opener {
     runtime: Handle,
     idle: Vec<Lane>,
     busy: usize,
-    /// Busy lanes whose reader may take any time; others are opened in their place.
+    /// Busy lanes that may be in use for any time, by a slow reader or an upload; others are opened in their place.
     held: usize,
     target: usize,
     when_long: Option<WhenLong>,
@@ -81,9 +82,9 @@ struct Lane {
 }
 
 impl Lane {
-    /// Whether it is open, and will be when a request arrives. A change sent on a connection that the server is closing
-    /// may have been done or not, and haul has to look up the result of a rename (seen with Apache, which keeps idle
-    /// connections for 5 s, at an RTT of 200 ms: one upload in four).
+    /// Whether it is open, and will be when a request arrives. If the server closes the connection meanwhile, it may or
+    /// may not have made the requested change, and haul has to look up the result of a rename (seen with Apache, which
+    /// keeps idle connections for 5 s, at an RTT of 200 ms: one upload in four).
     fn is_open(&self) -> bool {
         !self.pipe.is_ended() && self.ends.is_none_or(|ends| Instant::now() < ends)
     }
@@ -125,13 +126,14 @@ impl Leases {
         &self.waits
     }
 
-    /// Sets the number of lanes. A lane in excess is closed when its request ends; idle ones stay open.
+    /// Sets the maximum number of lanes, not counting held ones. A lane in excess is closed when its request ends; idle
+    /// ones stay open.
     pub fn set_target(&self, lanes: usize) {
         self.pool.with(|opener, _, _| opener.target = lanes.max(1));
         self.pool.tend();
     }
 
-    /// Raises the number of lanes to at least `lanes`, until another number is set.
+    /// Raises the maximum number of lanes to at least `lanes`, until another one is set.
     pub fn raise_target(&self, lanes: usize) {
         self.pool.with(|opener, _, _| opener.target = opener.target.max(lanes));
         self.pool.tend();

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use futures_util::future::{Either, join, select};
-use haul_storage::{Entry, EntryKind, Error, ErrorKind, RelPath, Result, UNKNOWN_SIZE};
+use haul_storage::{Entry, EntryKind, Error, ErrorKind, Range, RelPath, Result, UNKNOWN_SIZE};
 use http::header::ACCEPT_ENCODING;
 use http::{HeaderValue, Method};
 
@@ -271,6 +271,15 @@ impl Inner {
     }
 
     pub(super) async fn look_by_head(&self, path: &RelPath) -> Result<Entry> {
+        self.look_by_head_at(path, None).await
+    }
+
+    /// Like [`Inner::look_by_head`], for a file of which an index page has a rounded length.
+    pub(super) async fn look_by_head_at(
+        &self,
+        path: &RelPath,
+        rounded: Option<Range>,
+    ) -> Result<Entry> {
         let mut request = Request::new(Method::HEAD, self.url(path), "access");
         request = request.with(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         let response = self.exchange().small(&request, 0).await?;
@@ -283,8 +292,10 @@ impl Inner {
         let facts = Facts::of(&response, "access")?;
         let mut entry = facts.entry(path);
         if !facts.is_as_stored([&request.url, &response.url]) {
-            // The decoded length is known only at the end.
+            // The decoded length is known only at the end, and the listed one is not that.
             entry.size = UNKNOWN_SIZE;
+        } else {
+            entry.rounded_size = rounded.map(Box::new);
         }
         Ok(entry)
     }

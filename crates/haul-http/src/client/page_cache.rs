@@ -1,5 +1,5 @@
-//! A cache of directory index pages. A lookup, or the probe whether a server has ranges, stores the page of a
-//! directory here, so that a listing shortly afterwards need not request it again.
+//! A cache of directory index pages. A lookup, or the probe for range support, stores the page of a directory here, so
+//! that a listing shortly afterwards need not request it again.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -40,6 +40,15 @@ impl PageCache {
         if pages.len() > MAX_PAGES {
             pages.pop_front();
         }
+    }
+
+    /// The page of a directory, which stays.
+    pub fn get(&self, directory: &Url) -> Option<Page> {
+        let pages = self.lock();
+        let is_current = |(cached, since, _): &&(Url, Instant, Page)| {
+            cached == directory && since.elapsed() < MAX_AGE
+        };
+        pages.iter().find(is_current).map(|(_, _, page)| page.clone())
     }
 
     /// Removes and returns the page of a directory.

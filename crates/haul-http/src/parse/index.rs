@@ -15,15 +15,16 @@
 //! | lighttpd | rounded | seconds, in the server's zone |
 //! | rclone, Caddy | bytes, in the page's source | seconds with a zone, in the page's source |
 //!
-//! A rounded size is ignored ([`Listed::size`] is `None`), and so is a date without seconds and zone: a
-//! HEAD of the file gives both exactly, and a date that is wrong by hours is worse than none.
+//! A rounded size is no size ([`Listed::size`] is `None`), only a check ([`Listed::rounded`]). A date without seconds and
+//! zone is ignored: a HEAD of the file gives both exactly, and a date that is wrong by hours is worse than none.
 
 mod html;
 mod recognise;
+mod rounded;
 
 use std::collections::HashMap;
 
-use haul_storage::Timestamp;
+use haul_storage::{Range, Timestamp};
 
 use super::dates;
 use super::href::{Base, HrefError, Target, resolve};
@@ -55,6 +56,8 @@ pub struct Listed {
     pub directory: bool,
     /// Length in bytes, if it is exact.
     pub size: Option<u64>,
+    /// The lengths that a rounded size can mean.
+    pub rounded: Option<Range>,
     /// Last modification, if given with seconds and zone.
     pub modified: Option<Timestamp>,
 }
@@ -186,7 +189,13 @@ impl Reader {
         let entries = &mut self.index.entries;
         let at = *self.positions.entry(name).or_insert_with_key(|name| {
             let name = name.clone();
-            entries.push(Listed { name, directory: slash, size: None, modified: None });
+            entries.push(Listed {
+                name,
+                directory: slash,
+                size: None,
+                rounded: None,
+                modified: None,
+            });
             entries.len() - 1
         });
         // An entry may have two links: an icon and a name.
@@ -210,8 +219,13 @@ impl Reader {
 
     fn end_entry(&mut self) {
         self.settle();
-        let size = size_behind_date(&self.text);
+        let (size, rounded) = size_behind_date(&self.text);
         self.set_size(size);
+        if let Some(entry) = self.current.and_then(|at| self.index.entries.get_mut(at))
+            && !entry.directory
+        {
+            entry.rounded = entry.rounded.or(rounded);
+        }
         self.current = None;
         self.in_link = false;
         self.text.clear();
@@ -240,10 +254,14 @@ fn escaped(href: &[u8]) -> Vec<u8> {
 }
 
 /// `29-Feb-2024 12:34 1536`: a number after a time is the size in bytes. `1.5K` is rounded.
-fn size_behind_date(text: &[u8]) -> Option<u64> {
+fn size_behind_date(text: &[u8]) -> (Option<u64>, Option<Range>) {
     let mut words = text.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
-    words.find(|word| matches!(word, [_, _, b':', ..]) && word[0].is_ascii_digit())?;
-    words.next().and_then(number)
+    words.find(|word| matches!(word, [_, _, b':', ..]) && word[0].is_ascii_digit());
+    let Some(size) = words.next() else { return (None, None) };
+    match rounded::rounded(size, words.next()) {
+        None => (number(size), None),
+        rounded => (None, rounded),
+    }
 }
 
 /// A date with seconds and a zone: `2024-02-29T12:34:56Z` (Caddy), and Go's

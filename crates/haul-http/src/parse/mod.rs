@@ -5,7 +5,7 @@
 //! | [`multistatus`] | a PROPFIND response, in chunks | [`Resource`]s |
 //! | [`href`] | a link in a listing, the `Location` of a redirect | a name in the directory, a [`Url`] |
 //! | [`index`] | a directory as an HTML page | [`Listed`] entries |
-//! | [`disposition`] | `Content-Disposition`, the end of a URL | a file name |
+//! | [`disposition`] | `Content-Disposition` | a file name |
 //! | [`challenge`] | `WWW-Authenticate`, `Proxy-Authenticate` | [`Challenge`]s |
 //! | [`cookies`] | `Set-Cookie`, a cookies.txt | [`Cookie`]s |
 //! | [`netrc`] | `~/.netrc` | users and passwords |

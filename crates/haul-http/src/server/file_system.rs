@@ -18,7 +18,7 @@ use tokio::task::spawn_blocking;
 use super::described::Described;
 use super::directory::{Entry, Links, Listing};
 use super::instead::Instead;
-use super::part::{copy, copy_link, finish, has_tag, is_link, rename_new, rename_over};
+use super::part::{copy, copy_link, finish, has_tag, is_link, rename_new, rename_over, replacing};
 use super::paths::{is_within, trimmed};
 use super::refusal::fs_error;
 use super::share::Share;
@@ -205,6 +205,7 @@ impl GuardedFileSystem<Intent> for Files {
         self.run(from, move |share, path| {
             let ((from, old), (to, new)) = (share.jail.parent(path)?, share.jail.parent(&target)?);
             finish((&from, old), (&to, new), intent.keeps)?;
+            let _replacing = replacing();
             if intent.only.as_ref().is_some_and(|tag| !has_tag(&to, new, tag)) {
                 return Err(Errno::EXIST);
             }

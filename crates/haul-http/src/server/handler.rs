@@ -89,6 +89,9 @@ impl Handler {
                 refused
             }
         };
+        if let Some(status) = lender.failure() {
+            response = refusal::status(status);
+        }
         // A refusal, or a method without a body, may have left some of it unread.
         lender.drain();
         let mut set = |name: HeaderName, value: &'static str| {

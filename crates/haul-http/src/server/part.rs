@@ -7,7 +7,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use dav_server::fs::OpenOptions;
 use haul_net::Jail;
@@ -100,6 +100,7 @@ impl Part {
             return Err(errno);
         }
         let (from, to) = ((&self.directory, &self.part[..]), (&self.directory, &self.name[..]));
+        let _replacing = replacing();
         let named = match &self.expected {
             Expected::Nothing => rename_new(from, to),
             Expected::Version(tag) if !has_tag(&self.directory, &self.name, tag) => {
@@ -117,6 +118,13 @@ impl Part {
         // If it does not exist any more, nothing is left to remove.
         let _ = unlinkat(&self.directory, &self.part[..], AtFlags::empty());
     }
+}
+
+/// Held from the comparison of a version to its replacement, so that of two requests for the same version one is
+/// refused.
+pub(super) fn replacing() -> MutexGuard<'static, ()> {
+    static REPLACING: Mutex<()> = Mutex::new(());
+    REPLACING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether the entry of this name has this entity tag.

@@ -47,12 +47,16 @@ const USUAL: [&str; 8] = [
     "supportedlock",
 ];
 
+/// Further properties of directories, and of files in Apache's namespace.
+const FURTHER: [(&str, &str); 3] =
+    [(DAV, "quota-available-bytes"), (DAV, "quota-used-bytes"), (APACHE, "executable")];
+
 /// The properties that a request wants.
 #[derive(Debug, PartialEq, Eq)]
 enum Wanted {
     /// `USUAL`, dead properties, and these.
     All(Vec<Name>),
-    /// The names of `USUAL` and dead properties.
+    /// The names of `USUAL`, `FURTHER` and dead properties.
     Names,
     /// Only these.
     These(Vec<Name>),
@@ -224,16 +228,19 @@ impl Renderer {
         if !described.is_directory() && described.kind != FileType::RegularFile {
             return;
         }
-        let set = self.share.properties.of(path);
+        let mut set = self.share.properties.of(path);
+        // A live property hides a dead one of the same name.
+        set.retain(|name, _| self.live(name, path, described).is_none());
         let (mut known, mut unknown) = (String::new(), String::new());
-        let usual = || {
-            USUAL
-                .into_iter()
-                .map(|local| Name { namespace: DAV.to_owned(), local: local.to_owned() })
+        let named = |(namespace, local): (&str, &str)| Name {
+            namespace: namespace.to_owned(),
+            local: local.to_owned(),
         };
+        let usual = || USUAL.into_iter().map(|local| named((DAV, local)));
         match &self.wanted {
             Wanted::Names => {
-                let names = usual().filter(|name| self.live(name, path, described).is_some());
+                let names = usual().chain(FURTHER.into_iter().map(named));
+                let names = names.filter(|name| self.live(name, path, described).is_some());
                 names.chain(set.keys().cloned()).for_each(|name| name.write("", &mut known));
             }
             Wanted::All(further) => {

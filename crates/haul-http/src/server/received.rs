@@ -1,4 +1,5 @@
-//! The body of a request: counts its bytes, and times out if nothing arrives for too long.
+//! The body of a request: counts its bytes, compares them with the announced length, and times out if nothing arrives
+//! for too long.
 
 use std::io;
 use std::pin::Pin;
@@ -8,7 +9,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{self, HeaderMap};
+use http::StatusCode;
+use http::header::{self, HeaderMap, HeaderName};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
@@ -16,10 +18,17 @@ use tokio::time::{Sleep, sleep, timeout};
 
 use super::limits;
 
+/// With it, the Finder of macOS announces the length of a body in chunks.
+const EXPECTED_LENGTH: HeaderName = HeaderName::from_static("x-expected-entity-length");
+
 /// A request's body.
 pub(super) struct Received {
     incoming: Incoming,
     count: Arc<AtomicU64>,
+    /// The bytes that are still to arrive, if their number was announced.
+    left: Option<u64>,
+    /// The status for a request whose body does not arrive as announced: the client's fault.
+    failure: Option<StatusCode>,
     /// The client waits for 100 Continue before it sends the body. hyper sends that once the body is first read.
     awaits_continue: bool,
     /// The timeout, set while no bytes arrive.
@@ -30,7 +39,28 @@ impl Received {
     /// The body of a request with these headers; its bytes are added to `count`.
     pub(super) fn new(incoming: Incoming, headers: &HeaderMap, count: Arc<AtomicU64>) -> Self {
         let awaits_continue = headers.contains_key(header::EXPECT);
-        Self { incoming, count, awaits_continue, silence: None }
+        let number = |name| headers.get(name)?.to_str().ok()?.parse().ok();
+        let left = number(header::CONTENT_LENGTH).or_else(|| number(EXPECTED_LENGTH));
+        Self { incoming, count, left, failure: None, awaits_continue, silence: None }
+    }
+
+    /// Counts the bytes of a frame; at the end (`None`), all must have arrived.
+    fn counted(&mut self, frame: Option<&Frame<Bytes>>) -> io::Result<()> {
+        let bytes = frame.map(|frame| frame.data_ref().map_or(0, Bytes::len) as u64);
+        self.count.fetch_add(bytes.unwrap_or(0), Ordering::Relaxed);
+        let Some(left) = self.left else { return Ok(()) };
+        let rest = match bytes {
+            Some(bytes) => left.checked_sub(bytes),
+            None => Some(left).filter(|left| *left == 0),
+        };
+        let wrong = || io::Error::other("the body has another length than announced");
+        self.left = Some(rest.ok_or_else(wrong)?);
+        Ok(())
+    }
+
+    fn failed(&mut self, status: StatusCode, error: io::Error) -> io::Error {
+        self.failure = Some(status);
+        error
     }
 
     /// Reads and discards the rest while the response is sent, within limits. A connection that is closed with unread
@@ -41,7 +71,8 @@ impl Received {
         if self.is_end_stream() || self.awaits_continue {
             return;
         }
-        let mut body = Limited::new(self, MAX_BYTES);
+        // Whatever its length is.
+        let mut body = Limited::new(Self { left: None, ..self }, MAX_BYTES);
         tokio::spawn(async move {
             let all = async { while let Some(Ok(_)) = body.frame().await {} };
             // After the timeout the client may lose the response.
@@ -72,6 +103,11 @@ impl Lent {
 }
 
 impl Lender {
+    /// The status if the borrower has failed to read the body, once its [`Lent`] was dropped.
+    pub(super) fn failure(&self) -> Option<StatusCode> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.failure
+    }
+
     /// Drains the body, once its [`Lent`] was dropped.
     pub(super) fn drain(self) {
         let body = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -114,16 +150,21 @@ impl Body for Received {
         match Pin::new(&mut self.incoming).poll_frame(context) {
             Poll::Ready(frame) => {
                 self.silence = None;
-                if let Some(Ok(frame)) = &frame {
-                    let bytes = frame.data_ref().map_or(0, Bytes::len);
-                    self.count.fetch_add(bytes as u64, Ordering::Relaxed);
-                }
-                Poll::Ready(frame.map(|frame| frame.map_err(io::Error::other)))
+                let frame = frame.transpose().map_err(io::Error::other);
+                let counted = frame.and_then(|frame| {
+                    self.counted(frame.as_ref())?;
+                    Ok(frame)
+                });
+                let failed = |error| self.failed(StatusCode::BAD_REQUEST, error);
+                Poll::Ready(counted.map_err(failed).transpose())
             }
             Poll::Pending => {
                 let silence = self.silence.get_or_insert_with(|| Box::pin(sleep(limits::SILENCE)));
                 match silence.as_mut().poll(context) {
-                    Poll::Ready(()) => Poll::Ready(Some(Err(io::ErrorKind::TimedOut.into()))),
+                    Poll::Ready(()) => {
+                        let timed_out = io::ErrorKind::TimedOut.into();
+                        Poll::Ready(Some(Err(self.failed(StatusCode::REQUEST_TIMEOUT, timed_out))))
+                    }
                     Poll::Pending => Poll::Pending,
                 }
             }
@@ -173,6 +214,29 @@ mod tests {
         let mut response = Response::new(Empty::new());
         *response.status_mut() = StatusCode::FORBIDDEN;
         Ok(response)
+    }
+
+    /// Formerly, the status was 504: the server's fault.
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_does_not_arrive_is_the_clients_fault() {
+        let (mut client, server) = duplex(4 << 10);
+        let (sender, failure) = tokio::sync::oneshot::channel();
+        let sender = Mutex::new(Some(sender));
+        let service = service_fn(|request: Request<Incoming>| {
+            let (head, body) = request.into_parts();
+            let (lent, lender) = Lent::new(Received::new(body, &head.headers, Arc::default()));
+            let sender = sender.lock().unwrap().take().unwrap();
+            async move {
+                assert!(lent.xml().await.is_none());
+                sender.send(lender.failure()).unwrap();
+                Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new()))
+            }
+        });
+        let connection = http1::Builder::new().serve_connection(TokioIo::new(server), service);
+        client.write_all(b"PUT / HTTP/1.1\r\nContent-Length: 3\r\n\r\nab").await.unwrap();
+        let (served, failure) = tokio::join!(connection, failure);
+        served.unwrap();
+        assert_eq!(failure, Ok(Some(StatusCode::REQUEST_TIMEOUT)));
     }
 
     /// Regression: between 100 Continue and the first byte, the client counted as still waiting.

@@ -39,7 +39,9 @@ pub(super) fn condition(status: StatusCode, name: &str) -> Response<Body> {
 pub(super) fn of(errno: Errno) -> StatusCode {
     match errno {
         Errno::NOENT | Errno::NOTDIR => StatusCode::NOT_FOUND,
-        Errno::PERM | Errno::ACCESS | Errno::ROFS | Errno::BUSY => StatusCode::FORBIDDEN,
+        Errno::PERM | Errno::ACCESS | Errno::ROFS | Errno::BUSY | Errno::TXTBSY => {
+            StatusCode::FORBIDDEN
+        }
         Errno::NAMETOOLONG => StatusCode::URI_TOO_LONG,
         Errno::LOOP => StatusCode::NOT_FOUND,
         Errno::NOSPC | Errno::DQUOT => StatusCode::INSUFFICIENT_STORAGE,
@@ -57,7 +59,7 @@ pub(super) fn fs_error(errno: Errno) -> FsError {
         Errno::FBIG => FsError::TooLarge,
         Errno::NAMETOOLONG => FsError::PathTooLong,
         Errno::XDEV => FsError::IsRemote,
-        Errno::PERM | Errno::ACCESS | Errno::ROFS | Errno::BUSY | Errno::INVAL => {
+        Errno::PERM | Errno::ACCESS | Errno::ROFS | Errno::BUSY | Errno::TXTBSY | Errno::INVAL => {
             FsError::Forbidden
         }
         _ => FsError::GeneralFailure,

@@ -203,7 +203,11 @@ fn read_secret(path: &Path) -> Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::PermissionsExt;
+
+    use haul_storage::{temporary_name, unique};
 
     use super::*;
 
@@ -230,8 +234,20 @@ mod tests {
     fn a_certificate_is_created_beside_the_unfinished_one_of_a_killed_process() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("tls.pem");
-        fs::write(path.with_extension(format!("{}.new", std::process::id())), "").unwrap();
-        ServerTls::read_or_create(&path, &[]).unwrap();
+        // The next names of a process that has started at another time.
+        let own = unique();
+        let (same, number) = own.rsplit_once('-').unwrap();
+        let number: u64 = number.parse().unwrap();
+        let earlier = match same.split_once('-') {
+            Some((process, _start)) => format!("{process}-0"),
+            None => same.to_owned(),
+        };
+        for number in number..number + 1000 {
+            let name = temporary_name(b"tls.pem", &format!("{earlier}-{number}"));
+            fs::write(directory.path().join(OsStr::from_bytes(&name)), "").unwrap();
+        }
+        let made = ServerTls::read_or_create(&path, &[]).unwrap();
+        assert!(fs::read_to_string(&path).unwrap().starts_with(made.certificate()));
     }
 
     #[test]

@@ -34,8 +34,6 @@ pub(super) struct Upload {
     file: Arc<File>,
     /// The part file, until it is renamed.
     part: Option<Part>,
-    /// The announced length of a whole file.
-    size: Option<u64>,
     /// The modification time to set.
     modified: Option<SystemTime>,
     /// Whether data is appended, regardless of seeks.
@@ -70,7 +68,7 @@ impl Upload {
         Written { modified, only }: Written,
     ) -> FsResult<Self> {
         let (inside, path) = (Arc::clone(share), path.to_vec());
-        let (appends, size) = (options.append, options.size.filter(|_| options.truncate));
+        let appends = options.append;
         let opened = share.pool.run_short(move || {
             let (file, part) = match options.truncate {
                 true => Part::make(&inside.jail, &path, &options, only)
@@ -85,7 +83,6 @@ impl Upload {
             share: Arc::clone(share),
             file: Arc::new(file),
             part,
-            size,
             modified,
             appends,
             offset: end,
@@ -161,10 +158,6 @@ impl Upload {
             self.stat = after;
             return Ok(());
         }
-        if self.part.is_some() && self.size.is_some_and(|size| size != self.offset) {
-            // `dav-server` compares the lengths only after this, when the file would have its name.
-            return Err(FsError::GeneralFailure);
-        }
         let (file, part, time) = (Arc::clone(&self.file), self.part.take(), self.modified);
         let done = self.share.pool.run_short(move || {
             if let Some(time) = time {
@@ -205,6 +198,10 @@ impl DavFile for Upload {
 
     fn seek(&'_ mut self, position: SeekFrom) -> FsFuture<'_, u64> {
         match position {
+            // The system has no such offsets.
+            SeekFrom::Start(offset) if i64::try_from(offset).is_err() => {
+                return Box::pin(async { Err(FsError::TooLarge) });
+            }
             SeekFrom::Start(offset) if !self.appends => self.offset = offset,
             _ => {}
         }

@@ -206,15 +206,18 @@ async fn a_listing_that_breaks_off_resumes_without_duplicates() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upload_refused_half_way_stops_with_the_servers_status() {
-    for (status, kind) in [(507, ErrorKind::NoSpace), (413, ErrorKind::NoSpace)] {
+    for (status, hint) in [(507, "free space"), (413, "the server accepts no upload of this size")]
+    {
         let server = Scripted::start(move |request| match &request.method[..] {
             "PUT" => Reply::Refuse(status, 1 << 20),
             _ => usual(request),
         })
         .await;
         let error = write(&*open(&server).await, 400).await.unwrap_err();
-        assert_eq!((error.kind(), error.retry()), (kind, Retry::Never), "{error}");
+        let found = (error.kind(), error.retry());
+        assert_eq!(found, (ErrorKind::NoSpace, Retry::Never), "{error}");
         assert!(error.to_string().contains(&status.to_string()), "{error}");
+        assert!(error.hint().unwrap().starts_with(hint), "{error}: {:?}", error.hint());
         assert_eq!(server.requests("PUT").len(), 1);
         assert!(server.requests("MOVE").is_empty());
         let deleted = server.requests("DELETE");

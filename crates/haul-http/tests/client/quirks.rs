@@ -10,8 +10,8 @@ use futures_util::StreamExt;
 use haul_http::client::{HttpStorage, Nearest};
 use haul_http::parse::Url;
 use haul_storage::{
-    Block, CreateOptions, Digest, DigestKind, Error, ErrorKind, Location, Range, RelPath, Result,
-    Retry, Storage, StorageExt as _,
+    Block, CreateOptions, Digest, DigestKind, Error, ErrorKind, Location, Metadata, Range, RelPath,
+    Result, Retry, Storage, StorageExt as _, Timestamp,
 };
 
 use super::scripted::{Reply, Request, Scripted};
@@ -289,8 +289,13 @@ async fn modifying_requests_are_not_redirected_to_another_server() {
     let other = Scripted::start(usual).await;
     let to = other.url.clone();
     let server = Scripted::start(move |request| match &request.method[..] {
-        "DELETE" | "MKCOL" | "MOVE" | "PUT" => {
+        "DELETE" | "MKCOL" | "MOVE" | "PUT" | "PROPPATCH" => {
             Reply::Respond(307, vec![("Location", format!("{to}x"))], String::new())
+        }
+        // A server whose times can be set.
+        "OPTIONS" => {
+            let headers = [("DAV", "1".to_owned()), ("Server", "haul".to_owned())];
+            Reply::Respond(200, headers.into(), String::new())
         }
         "PROPFIND" if request.path == "/dav/file" => Reply::listing(&[("/dav/file", Some(1))]),
         _ => usual(request),
@@ -300,11 +305,15 @@ async fn modifying_requests_are_not_redirected_to_another_server() {
     let removed = storage.remove(&path("file")).await;
     let made = storage.create_dir(&path("dir")).await;
     let written = write_small(&storage, "small").await;
-    for error in [removed, made, written].map(Result::unwrap_err) {
+    let modified = Some(Timestamp { seconds: 1_000_000_000, nanos: 0 });
+    let metadata = Metadata { modified, ..Metadata::default() };
+    let set = storage.set_metadata(&path("file"), &metadata).await;
+    assert_eq!(server.requests("PROPPATCH").len(), 1);
+    for error in [removed, made, written, set].map(Result::unwrap_err) {
         assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
         assert!(error.to_string().contains(&other.url), "{error}");
     }
-    for method in ["DELETE", "MKCOL", "PUT", "MOVE"] {
+    for method in ["DELETE", "MKCOL", "PUT", "MOVE", "PROPPATCH"] {
         assert!(other.requests(method).is_empty(), "{method}");
     }
 }

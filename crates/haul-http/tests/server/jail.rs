@@ -28,10 +28,8 @@ fn no_path_leads_out_of_the_directory() {
     ] {
         let response = site.get(path);
         assert!(matches!(response.status, 400 | 403 | 404), "{path}: {}", response.status);
-        assert!(
-            !response.text().contains("secret\n") && !response.text().contains("root:"),
-            "{path}"
-        );
+        let text = response.text();
+        assert!(!text.contains("secret") && !text.contains("root:"), "{path}: {text}");
         let response = site.put(path, &[], b"changed");
         assert!(response.status >= 400, "PUT {path}: {}", response.status);
     }

@@ -77,6 +77,46 @@ fn missing_properties_are_reported_as_not_found() {
     assert!(available.unwrap().parse::<u64>().unwrap() > 0, "{text}");
 }
 
+/// Formerly, the names lacked the quota of a directory, and whether a file is executable.
+#[test]
+fn the_names_of_properties_are_those_that_can_be_requested() {
+    const APACHE: &str = "http://apache.org/dav/props/";
+    let site = Site::start();
+    site.write("file", "content");
+    let set = format!(
+        "<D:propertyupdate xmlns:D='DAV:'><D:set><D:prop><executable xmlns='{APACHE}'>T</executable>\
+         <color xmlns='urn:y'>red</color></D:prop></D:set></D:propertyupdate>"
+    );
+    let all = format!(
+        "<propfind xmlns='DAV:'><prop><creationdate/><getcontentlength/><getcontenttype/><getetag/>\
+         <getlastmodified/><lockdiscovery/><quota-available-bytes/><quota-used-bytes/>\
+         <resourcetype/><supportedlock/><executable xmlns='{APACHE}'/><color xmlns='urn:y'/>\
+         </prop></propfind>"
+    );
+    let names = |text: &str| {
+        let elements = text.split('<').filter(|element| !element.starts_with('/'));
+        let names = elements.map(|element| element.split([' ', '/', '>']).next().unwrap());
+        let mut names: Vec<_> = names.map(str::to_owned).collect();
+        names.sort();
+        names
+    };
+    for path in ["/", "/file"] {
+        assert_eq!(site.send(&format!("PROPPATCH {path}"), &[], set.as_bytes()).status, 207);
+        let named = "<propfind xmlns='DAV:'><propname/></propfind>";
+        let (_, named) = propfind(&site, path, "0", named);
+        let (_, requested) = propfind(&site, path, "0", &all);
+        // Without their content.
+        let (found, _) = requested.split_once("HTTP/1.1 200 OK").unwrap();
+        let (named, _) = named.split_once("HTTP/1.1 200 OK").unwrap();
+        let inside = ["D:collection", "D:lockentry", "D:lockscope", "D:locktype"];
+        let inside = [&inside[..], &["D:exclusive", "D:shared", "D:write"]].concat();
+        let mut found = names(found);
+        found.retain(|name| !inside.contains(&name.as_str()));
+        assert_eq!(names(named), found, "{path}");
+        assert!(named.contains("executable") && named.contains("color"), "{named}");
+    }
+}
+
 #[test]
 fn propfind_of_infinite_depth_is_refused() {
     let site = Site::start();

@@ -5,7 +5,8 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use haul_http::server::{DavServer, DavServerBuilder};
 use tempfile::TempDir;
@@ -73,6 +74,16 @@ impl Site {
         let mut names: Vec<_> = names.collect();
         names.sort();
         names
+    }
+
+    /// Waits until the served directory has these entries: the part file of a failed upload is removed after the
+    /// response.
+    pub(crate) fn wait_for_names(&self, expected: &[&str]) {
+        let begun = Instant::now();
+        while self.names() != expected && begun.elapsed() < Duration::from_secs(10) {
+            thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(self.names(), expected);
     }
 
     pub(crate) fn server(&self) -> &DavServer {

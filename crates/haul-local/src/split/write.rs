@@ -8,11 +8,10 @@
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use haul_storage::journal::PartJournal;
+use haul_storage::journal::{JournalPath, PartJournal};
 use haul_storage::{
     Block, CommitOptions, CreateOptions, Error, ErrorKind, Held, Lock, Range, RangeSet, ReadAt,
     RelPath, Result, StorageExt as _, WriteAt, Writes, journal_name, part_name,
@@ -72,7 +71,7 @@ impl SplitWriter {
             false => None,
         };
         let length = found.map(|(_, length)| length);
-        let journal = shared.journal_path(path);
+        let journal = shared.journal(path).await?;
         let journal = PartJournal::look(journal, options, length, Writes::AnyOrder).await?;
         let mut count = found.map_or(0, |(count, _)| count);
         if !journal.resumes() {
@@ -165,10 +164,13 @@ impl Shared {
         Err(Error::new(ErrorKind::Busy, "create").at(self.inner.location().display(path)))
     }
 
-    /// The journal is beside the file; `None` if the inner storage is not local, or the path too long.
-    fn journal_path(&self, path: &RelPath) -> Option<PathBuf> {
+    /// The journal is beside the file; `None` if the inner storage is not local.
+    async fn journal(&self, path: &RelPath) -> Result<Option<JournalPath>> {
         let inner: &dyn Any = &*self.inner;
-        inner.downcast_ref::<LocalStorage>()?.journal_path(path)
+        match inner.downcast_ref::<LocalStorage>() {
+            Some(local) => local.journal(path).await.map(Some),
+            None => Ok(None),
+        }
     }
 
     /// Renames committed parts back to part files. Returns the number of parts, and the length of

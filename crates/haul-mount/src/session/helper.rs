@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use haul_storage::{Error, ErrorKind, Result};
+use haul_storage::{Error, ErrorKind, Result, without_secrets};
 use rustix::cmsg_space;
 use rustix::io::retry_on_intr;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
@@ -69,7 +69,7 @@ fn spawn(prepare: impl Fn(&mut Command) -> io::Result<()>) -> io::Result<Child> 
         let mut command = Command::new(program);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         prepare(&mut command)?;
-        match command.spawn() {
+        match without_secrets(&mut command).spawn() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => missing = error,
             outcome => return outcome,
         }

@@ -131,13 +131,13 @@ impl<H: Handler> Served<H> {
                 Err(error) => break End::Failed(number(&error)),
             }
         };
-        self.device.stop();
-        // The first thread that ends knows why.
+        // The first thread that ends knows why. The others end after it, because the device is stopped.
         self.end.send_if_modified(|ended| {
             let is_first = ended.is_none();
             ended.get_or_insert(end);
             is_first
         });
+        self.device.stop();
     }
 
     /// Handles what was read. Returns how the session ended, if it did.

@@ -1,4 +1,4 @@
-//! Listings ahead of programs, over a long path.
+//! Listings ahead of programs, over a long network path.
 //!
 //! A LOOKUP is for one name. Along with its request, the directory of the name is listed: the first response counts,
 //! and the next lookups need no request. Directories in a directory that a program looks at are listed ahead, so that a
@@ -12,7 +12,7 @@
 //!
 //! A complete listing serves a program that reads the directory, and shows which names are missing, for as long as
 //! attributes may be used. Nothing is listed ahead if a listing may leave names out, if attributes may not be cached,
-//! on a disk, or over a short path.
+//! on a disk, or over a short network path.
 
 mod held;
 mod plan;
@@ -34,7 +34,8 @@ use crate::lock::lock;
 use held::{Entries, MOST_BYTES, MOST_ENTRIES, weight};
 use plan::{Known, Listed, Plan};
 
-/// Shortest RTT of a long path. On a shorter path, a program hardly waits, and its own requests are the best guide.
+/// Shortest RTT of a long network path. On a shorter one, a program hardly waits, and its own requests are the best
+/// guide.
 const LONG: Duration = Duration::from_millis(5);
 
 /// Waits for the end of a listing: its sender is dropped then.
@@ -166,7 +167,7 @@ impl Surveyor {
         self.started.elapsed()
     }
 
-    /// Whether the path is long. Once true, it stays true.
+    /// Whether the network path is long. Once true, it stays true.
     fn is_far(&self) -> bool {
         if self.is_far.load(Ordering::Relaxed) {
             return true;

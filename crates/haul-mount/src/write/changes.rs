@@ -19,7 +19,7 @@ use super::pending::Pending;
 use super::send::Sender;
 use super::spool::Spool;
 use super::upload::Uploader;
-use super::warning::Warnings;
+use super::warning::{Warning, Warnings};
 use crate::errno::errno;
 use crate::fuse::{Change, Reply};
 use crate::lock::lock;
@@ -296,9 +296,13 @@ impl Changes {
                 may_be_incomplete
             };
             if may_be_incomplete {
-                // Its writer had no time to close it. Without a record, the next mount would remove it. If this fails,
-                // there may be none, as after a kill.
-                drop(file.settle(&self.spool, &self.names.root, false).await);
+                // Its writer had no time to close it. Without a record, the next mount would remove it.
+                let settled = file.settle(&self.spool, &self.names.root, false).await;
+                let path = file.state().path.clone();
+                if let (Err(error), Some(path)) = (settled, path) {
+                    let error = error.to_string();
+                    self.uploader.warnings.report(&Warning::Unrecorded { path, error });
+                }
             }
             if !self.uploader.leave(file) {
                 self.uploader.queue(file);

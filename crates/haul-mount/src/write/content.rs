@@ -334,10 +334,6 @@ impl Changes {
 
     /// Makes a file durable. With `closed` it counts as complete from now on.
     pub(super) async fn settle(&self, file: &Arc<Pending>, closed: bool) -> Result<(), Errno> {
-        if file.has_long_map() {
-            let filled = self.filler.fill(file, Range::new(0, u64::MAX)).await;
-            filled.map_err(|error| errno(&error))?;
-        }
         let settled = file.settle(&self.spool, &self.names.root, closed).await;
         settled.map_err(|error| errno(&error))
     }
@@ -401,8 +397,12 @@ impl Changes {
     }
 
     /// A file is no longer in the spool: closes the handle by which its rest was read. Readers that need more of it
-    /// open another one.
+    /// open another one; those of a removed file cannot, so for these it stays open.
     pub(super) fn stop_filling(&self, file: &Arc<Pending>) {
+        let is_removed = file.state().path.is_none();
+        if is_removed && self.handles.refers_to(file) {
+            return;
+        }
         let (filler, file) = (Arc::clone(&self.filler), Arc::clone(file));
         self.runtime.spawn(async move { filler.release(&file).await });
     }

@@ -20,6 +20,20 @@ pub(super) struct Filler {
     runtime: Handle,
 }
 
+/// A handle that may be of another version. It is closed unless it is taken, also if the task is cancelled.
+struct Unchecked<'a> {
+    files: &'a Files,
+    handle: Option<u64>,
+}
+
+impl Drop for Unchecked<'_> {
+    fn drop(&mut self) {
+        if let Some(handle) = self.handle.take() {
+            self.files.release(handle);
+        }
+    }
+}
+
 impl Filler {
     pub(super) fn new(names: &Arc<Names>, files: &Arc<Files>, runtime: &Handle) -> Arc<Self> {
         let (names, files, runtime) = (Arc::clone(names), Arc::clone(files), runtime.clone());
@@ -33,8 +47,14 @@ impl Filler {
         }
         let (own, file) = (Arc::clone(self), Arc::clone(file));
         self.runtime.spawn(async move {
-            // What fails here is fetched again by the reader or the upload that needs it.
-            drop(own.fill(&file, Range::new(0, u64::MAX)).await);
+            while let Some(gap) = file.missing(Range::new(0, u64::MAX)).into_iter().next() {
+                // Of a removed file, only what is read is needed. What fails here is fetched again by the reader or the
+                // upload that needs it.
+                let is_removed = file.state().path.is_none();
+                if is_removed || own.fill(&file, gap.split_at(STEP).0).await.is_err() {
+                    break;
+                }
+            }
         });
     }
 
@@ -84,7 +104,10 @@ impl Filler {
     }
 
     /// The handle by which the rest is read.
-    async fn opened(&self, file: &Pending) -> Result<u64> {
+    ///
+    /// # Errors
+    /// `Changed` if the file has been replaced on the server, and those of opening it.
+    pub(super) async fn opened(&self, file: &Pending) -> Result<u64> {
         let mut remote = file.remote.lock().await;
         if let Some(handle) = *remote {
             return Ok(handle);
@@ -95,18 +118,16 @@ impl Filler {
         };
         let Some(path) = path else { return Err(Error::new(ErrorKind::NotFound, "read")) };
         let handle = self.names.retried(|| self.files.open_anew(&path)).await?;
+        let mut unchecked = Unchecked { files: &self.files, handle: Some(handle) };
         // Requested after the open, so that it describes the version that was opened.
         let now = self.names.requested(&path).await;
         let is_same = now.map(|known| known.entry.map(|entry| entry.identity()) == base);
         match is_same {
             Ok(true) => {
-                *remote = Some(handle);
+                *remote = unchecked.handle.take();
                 Ok(handle)
             }
-            other => {
-                self.files.release(handle);
-                Err(other.err().unwrap_or_else(|| self.changed(file)))
-            }
+            other => Err(other.err().unwrap_or_else(|| self.changed(file))),
         }
     }
 

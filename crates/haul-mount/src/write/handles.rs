@@ -77,6 +77,12 @@ impl Handles {
         lock(&self.state).0.values().any(|handle| handle.node == node && handle.local.is_some())
     }
 
+    /// Whether a handle refers to a file of the spool.
+    pub(super) fn refers_to(&self, file: &Arc<Pending>) -> bool {
+        let is_it = |local: &Arc<Pending>| Arc::ptr_eq(local, file);
+        lock(&self.state).0.values().any(|handle| handle.local.as_ref().is_some_and(is_it))
+    }
+
     /// The open files with their numbers, at most `most` of them, and how many there are.
     pub(super) fn listed(&self, most: usize) -> (Vec<(u64, Handle)>, usize) {
         let state = lock(&self.state);

@@ -1,6 +1,7 @@
 //! Names: creating directories and links, and removing entries.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use haul_storage::{
     Entry, EntryKind, Error, ErrorKind, LinkKind, Metadata, RelPath, Result, StorageExt as _,
@@ -8,6 +9,7 @@ use haul_storage::{
 };
 use rustix::io::Errno;
 use tokio::sync::OwnedMutexGuard;
+use tokio::time::timeout;
 
 use super::changes::{Changes, Removed, change_errno};
 use super::pending::Pending;
@@ -18,6 +20,9 @@ use crate::fuse::{Reply, entry};
 /// Permission bits that the umask of haul or of a server usually takes from a new directory. The kernel has already
 /// taken those of the program's umask.
 const OFTEN_MASKED: u32 = 0o7022;
+
+/// Longest time to open the rest of a file before it is removed or replaced: other changes wait meanwhile.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Held to rename or remove a file of the spool, which is not uploaded meanwhile.
 pub(super) type Gate = OwnedMutexGuard<()>;
@@ -112,6 +117,7 @@ impl Changes {
         let path = self.names.path_below(parent, name)?;
         let removed = match self.held(&path).await {
             Some((file, gate)) => {
+                self.keep_readable(&file).await;
                 self.remove_stored(&file, &path).await.map_err(|error| change_errno(&error))?;
                 self.drop_file(&file, &path);
                 drop(gate);
@@ -140,6 +146,18 @@ impl Changes {
         let gate = hold(&file).await;
         let is_current = self.overlay.get(path).is_some_and(|current| Arc::ptr_eq(&current, &file));
         is_current.then_some((file, gate))
+    }
+
+    /// The file on the server is about to be removed or replaced: programs that have it open go on reading what was not
+    /// fetched yet, if the server lets open files be read after that.
+    pub(super) async fn keep_readable(&self, file: &Arc<Pending>) {
+        let is_partial = file.state().is_partial();
+        // Where files have no ranges, an open reads the whole file.
+        let is_ranged = self.names.storage.capabilities().ranged_reads;
+        if is_partial && is_ranged && self.handles.refers_to(file) {
+            // If it cannot be opened, a read of its rest fails.
+            drop(timeout(OPEN_TIMEOUT, self.filler.opened(file)).await);
+        }
     }
 
     /// Removes the version of a file that is on the server, if there is one.

@@ -342,22 +342,17 @@ impl Pending {
         if state.generations.durable < state.generations.content || state.is_record_old {
             return;
         }
-        if let Some(mut record) = state.record(root) {
-            let mut last = lock(&self.last);
-            record.digest = last.as_ref().and_then(|last| last.digest.clone());
-            drop(self.file.store(&record));
-            *last = Some(record);
+        let failure = state.record(root).and_then(|record| record.failure);
+        if let Some(last) = &mut *lock(&self.last) {
+            // Nothing else: what was fetched since that record may not be durable.
+            last.failure = failure;
+            drop(self.file.store(last));
         }
     }
 
     /// Whether a fetch of the rest in the background should begin: the file is incomplete, and none has begun yet.
     pub(super) fn begins_to_fill(&self) -> bool {
         self.state().is_partial() && !self.is_filling.swap(true, Ordering::AcqRel)
-    }
-
-    /// Whether its map of ranges is too long for a record, so that the rest has to be fetched before it is durable.
-    pub(super) fn has_long_map(&self) -> bool {
-        self.state().has_long_map()
     }
 
     /// Removes it from the spool. Handles can still read and write it.

@@ -1,7 +1,8 @@
 //! What the spool records about a file, in the head of its spool file.
 //!
 //! The head has two slots that are written in turns, each with a number and a checksum: the valid one with the higher
-//! number counts, so that a crash while one is written leaves the other.
+//! number counts, so that a crash while one is written leaves the other. Ranges that are too many for a slot are in a
+//! map, a file beside the spool file, of which the slot has the digest.
 
 use haul_storage::{FileId, Identity, Range, RangeSet, RelPath, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -14,8 +15,10 @@ const MAGIC: &[u8; 8] = b"haulspl1";
 /// Magic, number, length, checksum.
 const FRAME: usize = 8 + 8 + 8 + 32;
 
-/// Most ranges of [`Record::present`]: more may not fit into a slot.
-pub(super) const MOST_RANGES: usize = 500;
+/// Most ranges of [`Record::present`] in a slot: more may not fit.
+const MOST_RANGES: usize = 500;
+/// Bytes of a range in a map.
+const RANGE: usize = 16;
 
 /// The record of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,8 +45,29 @@ pub(super) struct Record {
 /// Ranges of a file, as start and end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Present {
-    pub(super) end: u64,
-    pub(super) ranges: Vec<(u64, u64)>,
+    end: u64,
+    ranges: Vec<(u64, u64)>,
+    /// The digest of the map that has the ranges, in a slot for which they are too many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    map: Option<String>,
+}
+
+/// A slot as it is written.
+#[derive(Debug, Clone)]
+pub(super) struct Slot {
+    pub(super) bytes: Vec<u8>,
+    /// Its offset in the file.
+    pub(super) offset: u64,
+    /// Its map, which has to be durable before the slot is.
+    pub(super) map: Option<Map>,
+}
+
+/// Ranges that are too many for a slot.
+#[derive(Debug, Clone)]
+pub(super) struct Map {
+    /// The digest of `bytes`, in hexadecimal.
+    pub(super) digest: String,
+    pub(super) bytes: Vec<u8>,
 }
 
 /// A version of a file of the storage.
@@ -80,7 +104,13 @@ impl From<&Version> for Identity {
 impl Present {
     /// The ranges of `present`. In the gaps before `end`, the content is that of the base.
     pub(super) fn of(present: &RangeSet, end: u64) -> Self {
-        Self { end, ranges: present.iter().map(|range| (range.start(), range.end())).collect() }
+        let ranges = present.iter().map(|range| (range.start(), range.end())).collect();
+        Self { end, ranges, map: None }
+    }
+
+    /// Before this offset, bytes that are not in [`Present::ranges`] are those of the base.
+    pub(super) const fn end(&self) -> u64 {
+        self.end
     }
 
     /// The ranges.
@@ -103,26 +133,64 @@ impl Record {
         self.generation += 1;
     }
 
-    /// The slot with this number and its offset in the file; `None` if the record is too long for one.
-    pub(super) fn slot(&self, number: u64) -> Option<(Vec<u8>, u64)> {
-        let text = serde_json::to_vec(self).ok()?;
+    /// The slot with this number; `None` if the record is too long for one.
+    pub(super) fn slot(&self, number: u64) -> Option<Slot> {
+        let map = self.map();
+        let text = match (&self.present, &map) {
+            (Some(present), Some(map)) => {
+                let digest = Some(map.digest.clone());
+                let present = Present { end: present.end, ranges: Vec::new(), map: digest };
+                serde_json::to_vec(&Self { present: Some(present), ..self.clone() })
+            }
+            _ => serde_json::to_vec(self),
+        };
+        let text = text.ok()?;
         let length = u64::try_from(text.len()).ok()?;
         if FRAME + text.len() > SLOT {
             return None;
         }
-        let mut slot = Vec::with_capacity(FRAME + text.len());
-        slot.extend_from_slice(MAGIC);
-        slot.extend_from_slice(&number.to_le_bytes());
-        slot.extend_from_slice(&length.to_le_bytes());
-        slot.extend_from_slice(checksum(number, &text).as_bytes());
-        slot.extend_from_slice(&text);
-        Some((slot, (number % 2) * SLOT as u64))
+        let mut bytes = Vec::with_capacity(FRAME + text.len());
+        bytes.extend_from_slice(MAGIC);
+        bytes.extend_from_slice(&number.to_le_bytes());
+        bytes.extend_from_slice(&length.to_le_bytes());
+        bytes.extend_from_slice(checksum(number, &text).as_bytes());
+        bytes.extend_from_slice(&text);
+        Some(Slot { bytes, offset: (number % 2) * SLOT as u64, map })
     }
 
-    /// The record in a head, and its number; `None` if there is none.
-    pub(super) fn read(head: &[u8]) -> Option<(Self, u64)> {
+    /// The map of its ranges, if they are too many for a slot.
+    pub(super) fn map(&self) -> Option<Map> {
+        let present = self.present.as_ref()?;
+        let is_long = present.ranges.len() > MOST_RANGES;
+        let range = |(start, end): &(u64, u64)| [start.to_le_bytes(), end.to_le_bytes()].concat();
+        is_long.then(|| {
+            let bytes: Vec<_> = present.ranges.iter().flat_map(range).collect();
+            Map { digest: blake3::hash(&bytes).to_hex().to_string(), bytes }
+        })
+    }
+
+    /// The record in a head, and its number; `None` if there is none. `map` reads the map of a digest.
+    pub(super) fn read(head: &[u8], map: impl Fn(&str) -> Option<Vec<u8>>) -> Option<(Self, u64)> {
         let slots = head.chunks(SLOT).filter_map(parsed);
+        let slots = slots.filter_map(|(record, number)| Some((record.with_map(&map)?, number)));
         slots.max_by_key(|(_, number)| *number)
+    }
+
+    /// The record in a head, of which the ranges may be missing.
+    pub(super) fn without_map(head: &[u8]) -> Option<Self> {
+        let slots = head.chunks(SLOT).filter_map(parsed);
+        slots.max_by_key(|(_, number)| *number).map(|(record, _)| record)
+    }
+
+    /// Takes its ranges from the map, if they are there; `None` if the map is missing or damaged.
+    fn with_map(mut self, map: impl Fn(&str) -> Option<Vec<u8>>) -> Option<Self> {
+        if let Some(present) = &mut self.present
+            && let Some(digest) = present.map.take()
+        {
+            let map = map(&digest).filter(|map| *blake3::hash(map).to_hex() == *digest)?;
+            present.ranges = ranges_of(&map);
+        }
+        Some(self)
     }
 
     /// Whether a head without a record has something of another version of haul.
@@ -150,6 +218,15 @@ fn framed(slot: &[u8]) -> Option<(&[u8], u64)> {
         return None;
     }
     Some((text, number))
+}
+
+/// The ranges in a map: start and end of each, little-endian.
+fn ranges_of(map: &[u8]) -> Vec<(u64, u64)> {
+    let range = |bytes: &[u8]| {
+        let (start, end) = bytes.split_first_chunk()?;
+        Some((u64::from_le_bytes(*start), u64::from_le_bytes(end.try_into().ok()?)))
+    };
+    map.chunks(RANGE).filter_map(range).collect()
 }
 
 fn checksum(number: u64, text: &[u8]) -> blake3::Hash {
@@ -185,24 +262,28 @@ mod tests {
         }
     }
 
-    fn head(slots: &[(Vec<u8>, u64)]) -> Vec<u8> {
+    fn head(slots: &[&Slot]) -> Vec<u8> {
         let mut head = vec![0; HEAD as usize];
-        for (slot, at) in slots {
-            head[*at as usize..][..slot.len()].copy_from_slice(slot);
+        for slot in slots {
+            head[slot.offset as usize..][..slot.bytes.len()].copy_from_slice(&slot.bytes);
         }
         head
+    }
+
+    fn read(head: &[u8]) -> Option<(Record, u64)> {
+        Record::read(head, |_| None)
     }
 
     #[test]
     fn the_later_record_counts_and_a_torn_one_does_not() {
         let (old, new) = (record(1).slot(4).unwrap(), record(2).slot(5).unwrap());
-        assert_ne!(old.1, new.1);
-        let mut head = head(&[old, new.clone()]);
-        assert_eq!(Record::read(&head), Some((record(2), 5)));
-        head[new.1 as usize + FRAME + 3] ^= 1;
-        assert_eq!(Record::read(&head), Some((record(1), 4)));
-        assert_eq!(Record::read(&[0; 100]), None);
-        assert_eq!(Record::read(&[]), None);
+        assert_ne!(old.offset, new.offset);
+        let mut head = head(&[&old, &new]);
+        assert_eq!(read(&head), Some((record(2), 5)));
+        head[new.offset as usize + FRAME + 3] ^= 1;
+        assert_eq!(read(&head), Some((record(1), 4)));
+        assert_eq!(read(&[0; 100]), None);
+        assert_eq!(read(&[]), None);
     }
 
     #[test]
@@ -212,13 +293,33 @@ mod tests {
         assert_eq!(identity.tag.as_deref(), Some("\"x\""));
     }
 
-    #[test]
-    fn the_most_ranges_fit_into_a_slot() {
+    /// A record with a path and ranges that are as long as possible.
+    fn long(count: usize) -> Record {
         let mut ranges = RangeSet::new();
         let far = u64::MAX - (1 << 20);
-        (0..MOST_RANGES as u64).for_each(|at| ranges.insert(Range::new(far + 2 * at, 1)));
-        let path = vec![255; 4096];
+        (0..count as u64).for_each(|at| ranges.insert(Range::new(far + 2 * at, 1)));
         let present = Some(Present::of(&ranges, u64::MAX));
-        assert!(Record { path, present, ..record(1) }.slot(1).is_some());
+        Record { path: vec![255; 4096], present, ..record(1) }
+    }
+
+    #[test]
+    fn the_most_ranges_fit_into_a_slot() {
+        assert!(long(MOST_RANGES).slot(1).unwrap().map.is_none());
+    }
+
+    /// Formerly there was no record of them.
+    #[test]
+    fn more_ranges_are_in_a_map() {
+        let many = long(100_000);
+        let slot = many.slot(3).unwrap();
+        let map = slot.map.clone().unwrap();
+        let older = record(1).slot(2).unwrap();
+        let head = head(&[&older, &slot]);
+        let found = Record::read(&head, |digest| (digest == map.digest).then(|| map.bytes.clone()));
+        assert_eq!(found, Some((many, 3)));
+        // A map that was not written as a whole.
+        assert_eq!(Record::read(&head, |_| Some(vec![0; RANGE])), Some((record(1), 2)));
+        assert_eq!(read(&head), Some((record(1), 2)));
+        assert!(Record::is_of_other(&head));
     }
 }

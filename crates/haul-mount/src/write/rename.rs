@@ -5,13 +5,15 @@
 
 use std::sync::Arc;
 
-use haul_storage::{Error, ErrorKind, Identity, RelPath, Result, StorageExt as _, is_part_name};
+use haul_storage::{
+    Error, ErrorKind, Identity, RelPath, Result, StorageExt as _, aside_name, is_part_name,
+};
 use rustix::io::Errno;
 
 use super::changes::{Changes, Removed, change_errno};
 use super::namespace::{Gate, hold};
 use super::pending::Pending;
-use super::state::{below, now};
+use super::state::below;
 use crate::errno::errno;
 use crate::fuse::Reply;
 
@@ -56,6 +58,9 @@ impl Changes {
         let moved = self.moved(from, to).await;
         if flags & NO_REPLACE != 0 && self.is_taken(&moved).await? {
             return Err(Errno::EXIST);
+        }
+        if let Some(target) = &moved.target {
+            self.keep_readable(target).await;
         }
         let replaced = self.names.cached(&moved.to).and_then(|known| known.entry);
         let renamed = match &moved.source {
@@ -238,12 +243,17 @@ impl Changes {
             }
             Some(_) => {}
         }
-        let time = now();
-        let aside = to.with_name(format!(".haul-{:x}-{:x}", time.seconds, time.nanos));
-        let Ok(aside) = aside else { return Err(refused) };
-        storage.rename(to, &aside).await?;
+        let Ok(aside) = to.with_name(aside_name(to.name())) else { return Err(refused) };
+        if let Err(error) = storage.rename(to, &aside).await {
+            if error.kind() != ErrorKind::AlreadyExists {
+                return Err(error);
+            }
+            // A file left aside by an earlier process is older than the one that has the name.
+            storage.remove(&aside).await?;
+            storage.rename(to, &aside).await?;
+        }
         if let Err(error) = storage.rename(from, to).await {
-            // If this fails, the file stays under its temporary name.
+            // If this fails, the file stays aside.
             drop(storage.rename(&aside, to).await);
             return Err(error);
         }

@@ -4,11 +4,14 @@
 //! SPOOL/KEY/lock        held while the location is mounted for writing
 //! SPOOL/KEY/location    the location, for `haul mount --pending`
 //! SPOOL/KEY/NUMBER      a file: the head (see `record`), then the content
+//! SPOOL/KEY/NUMBER.MAP  ranges of a record that are too many for its head; MAP is their digest
 //! ```
 //!
 //! KEY is a hash of the location. A spool file exists from the first open for writing until the upload is done. One
 //! without a valid head was never closed.
 
+use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
@@ -20,7 +23,7 @@ use haul_storage::{Error, ErrorKind, Range, RelPath, Result, Timestamp, replace_
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 
-use super::record::{HEAD, Record};
+use super::record::{HEAD, Map, Record};
 use crate::lock::{lock, lock_file};
 
 const LOCK: &str = "lock";
@@ -43,11 +46,21 @@ pub(crate) struct Spool {
 pub(super) struct SpoolFile {
     path: PathBuf,
     file: File,
-    /// The number of the next record.
-    number: Mutex<u64>,
+    slots: Mutex<Slots>,
     /// Its name is durable.
     is_named: AtomicBool,
     is_removed: AtomicBool,
+}
+
+/// The records of a file.
+#[derive(Debug, Default)]
+struct Slots {
+    /// The number of the next record.
+    number: u64,
+    /// The digests of the maps that the last two records need, the latest one first.
+    needed: [Option<String>; 2],
+    /// The digests of the maps that exist.
+    maps: Vec<String>,
 }
 
 /// A file that waits to be uploaded, for users.
@@ -125,25 +138,46 @@ impl Spool {
             drop(fs::remove_file(&path));
             return Err(error);
         }
-        Ok(SpoolFile::new(path, file, 0, false))
+        Ok(SpoolFile::new(path, file, Slots::default(), false))
     }
 
     /// The files that an earlier process has left, with their records. Files without one are removed: they were never
     /// closed, and their paths are unknown. Files of another version of haul are left to it.
     pub(super) fn recover(&self) -> io::Result<Vec<(SpoolFile, Record)>> {
         let mut found = Vec::new();
+        let mut maps = self.maps()?;
         for number in numbers(&self.path)? {
             let path = self.path.join(name(number));
             let file = File::options().read(true).write(true).open(&path)?;
             let head = read_head(&file)?;
-            match Record::read(&head) {
+            match Record::read(&head, |digest| fs::read(map_path(&path, digest)).ok()) {
                 Some((mut record, number)) => {
-                    let file = SpoolFile::new(path, file, number + 1, true);
+                    let needed = [record.map().map(|map| map.digest), None];
+                    let maps = maps.remove(&path).unwrap_or_default();
+                    let slots = Slots { number: number + 1, needed, maps };
+                    let file = SpoolFile::new(path, file, slots, true);
                     record.closed &= file.is_as_recorded(&record)?;
                     found.push((file, record));
                 }
                 None if Record::is_of_other(&head) => {}
                 None => fs::remove_file(&path)?,
+            }
+        }
+        Ok(found)
+    }
+
+    /// The digests of the maps of each spool file. Those without one, which a process that was killed has left, are
+    /// removed.
+    fn maps(&self) -> io::Result<HashMap<PathBuf, Vec<String>>> {
+        let mut found: HashMap<_, Vec<_>> = HashMap::new();
+        for entry in fs::read_dir(&self.path)? {
+            let path = entry?.path();
+            let Some(digest) = path.extension().and_then(OsStr::to_str) else { continue };
+            let spool_file = path.with_extension("");
+            if spool_file.exists() {
+                found.entry(spool_file).or_default().push(digest.to_owned());
+            } else {
+                fs::remove_file(&path)?;
             }
         }
         Ok(found)
@@ -195,7 +229,7 @@ fn pending_in(directory: &Path) -> io::Result<Vec<PendingFile>> {
             Err(error) if is_missing(&error) => continue,
             Err(error) => return Err(error),
         };
-        let Some((record, _)) = Record::read(&read_head(&file)?) else { continue };
+        let Some(record) = Record::without_map(&read_head(&file)?) else { continue };
         let Some(path) = record.rel_path() else { continue };
         let (seconds, nanos) = record.modified;
         found.push(PendingFile {
@@ -212,6 +246,11 @@ fn pending_in(directory: &Path) -> io::Result<Vec<PendingFile>> {
 
 fn is_missing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// The file of a map.
+fn map_path(spool_file: &Path, digest: &str) -> PathBuf {
+    spool_file.with_extension(digest)
 }
 
 fn name(number: u64) -> String {
@@ -261,9 +300,9 @@ fn read_up_to(file: &File, offset: u64, length: u64) -> io::Result<Vec<u8>> {
 }
 
 impl SpoolFile {
-    fn new(path: PathBuf, file: File, number: u64, is_named: bool) -> Self {
-        let (number, is_named) = (Mutex::new(number), AtomicBool::new(is_named));
-        Self { path, file, number, is_named, is_removed: AtomicBool::new(false) }
+    fn new(path: PathBuf, file: File, slots: Slots, is_named: bool) -> Self {
+        let (slots, is_named) = (Mutex::new(slots), AtomicBool::new(is_named));
+        Self { path, file, slots, is_named, is_removed: AtomicBool::new(false) }
     }
 
     /// Length of the content in bytes.
@@ -301,11 +340,43 @@ impl SpoolFile {
 
     /// Stores a record. It is durable after [`SpoolFile::sync`].
     pub(super) fn store(&self, record: &Record) -> io::Result<()> {
-        let mut number = lock(&self.number);
-        let (slot, at) = record.slot(*number).ok_or(io::ErrorKind::InvalidInput)?;
-        self.file.write_all_at(&slot, at)?;
-        *number += 1;
+        let mut slots = lock(&self.slots);
+        let slot = record.slot(slots.number).ok_or(io::ErrorKind::InvalidInput)?;
+        if let Some(map) = &slot.map {
+            self.store_map(&mut slots, map)?;
+        }
+        self.file.write_all_at(&slot.bytes, slot.offset)?;
+        slots.number += 1;
+        slots.needed.swap(0, 1);
+        slots.needed[0] = slot.map.map(|map| map.digest);
         Ok(())
+    }
+
+    /// Stores a map, which is durable afterwards, unless it exists.
+    fn store_map(&self, slots: &mut Slots, map: &Map) -> io::Result<()> {
+        if slots.maps.contains(&map.digest) {
+            return Ok(());
+        }
+        let path = map_path(&self.path, &map.digest);
+        let file =
+            File::options().create(true).truncate(true).write(true).mode(0o600).open(path)?;
+        file.write_all_at(&map.bytes, 0)?;
+        file.sync_data()?;
+        let directory = self.path.parent().unwrap_or(Path::new("."));
+        File::open(directory)?.sync_all()?;
+        slots.maps.push(map.digest.clone());
+        Ok(())
+    }
+
+    /// Removes the maps that neither of the last two records needs. One that cannot be removed stays until the spool
+    /// file is removed, or until the next mount.
+    fn remove_old_maps(&self) {
+        let mut slots = lock(&self.slots);
+        let Slots { needed, maps, .. } = &mut *slots;
+        maps.retain(|map| {
+            let is_needed = needed.iter().flatten().any(|needed| needed == map);
+            is_needed || fs::remove_file(map_path(&self.path, map)).is_err()
+        });
     }
 
     /// Makes content, record and name durable; `store` stores the record. That of a short file gets the digest of its
@@ -320,8 +391,13 @@ impl SpoolFile {
         if record.digest.is_none() {
             self.file.sync_data()?;
         }
+        if let Some(map) = record.map() {
+            // Here, because `store` may be called under a lock for which others wait.
+            self.store_map(&mut lock(&self.slots), &map)?;
+        }
         store(record)?;
         self.file.sync_data()?;
+        self.remove_old_maps();
         if !self.is_named.load(Ordering::Acquire) {
             spool.sync_names()?;
             self.is_named.store(true, Ordering::Release);
@@ -352,6 +428,9 @@ impl SpoolFile {
         if !self.is_removed.swap(true, Ordering::AcqRel) {
             // If that fails, the next mount uploads it again, and finds that it is there already.
             drop(fs::remove_file(&self.path));
+            for map in lock(&self.slots).maps.drain(..) {
+                drop(fs::remove_file(map_path(&self.path, &map)));
+            }
         }
     }
 

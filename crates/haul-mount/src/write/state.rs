@@ -7,7 +7,7 @@ use haul_storage::{
     Entry, Error, ErrorKind, Identity, Metadata, Range, RangeSet, RelPath, Timestamp,
 };
 
-use super::record::{MOST_RANGES, Present, Record, Version};
+use super::record::{Present, Record, Version};
 use super::sent::Sent;
 
 /// Most characters of an error message in a record.
@@ -114,7 +114,7 @@ impl State {
         let rest = record.present.as_ref().map(|present| {
             let mut ranges = present.ranges();
             ranges.remove(Range::between(size, u64::MAX));
-            Rest { end: present.end.min(size), present: ranges }
+            Rest { end: present.end().min(size), present: ranges }
         });
         let (seconds, nanos) = record.modified;
         Self {
@@ -202,11 +202,6 @@ impl State {
     /// Whether a part of it is not in the spool.
     pub(super) const fn is_partial(&self) -> bool {
         self.rest.is_some()
-    }
-
-    /// Whether its map of ranges is too long for a record.
-    pub(super) fn has_long_map(&self) -> bool {
-        self.rest.as_ref().is_some_and(|rest| rest.present.iter().count() > MOST_RANGES)
     }
 
     /// The content has changed.

@@ -1,6 +1,8 @@
 //! Writing without a kernel, in part over a simulated link in virtual time.
 
 mod conflicts;
+mod removed;
+mod unmount;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -8,7 +10,7 @@ use std::time::Duration;
 use haul_engine::Settings;
 use haul_engine::budget::LinkBudgets;
 use haul_storage::memory::{MemoryStorage, Operation, SimulatedLink};
-use haul_storage::{ErrorKind, Range, RelPath, Storage, Timestamp};
+use haul_storage::{ErrorKind, Range, RelPath, Storage, Timestamp, is_part_name};
 use rustix::io::Errno;
 use tempfile::TempDir;
 use tokio::runtime::Handle;
@@ -295,45 +297,6 @@ async fn a_failed_upload_is_reported_and_retried() {
     assert_eq!(storage.content("new"), "content");
 }
 
-/// Formerly, such a file had no record unless it had been flushed, and the next mount removed it.
-#[tokio::test]
-async fn a_file_that_is_open_at_the_unmount_stays_for_the_next_mount() {
-    let storage = MemoryStorage::new();
-    let world = World::new(&storage);
-    let handle = world.create("new").await;
-    world.write(handle, 0, "content").await;
-    assert_eq!(world.changes.drained(Duration::from_millis(10)).await, 1);
-    let listed = world.listed();
-    assert_eq!((listed.len(), listed[0].path.to_string()), (1, "new".to_owned()));
-}
-
-/// Formerly, its incomplete content replaced the version on the server.
-#[tokio::test]
-async fn a_file_that_changes_after_a_flush_is_not_uploaded_at_the_unmount() {
-    let storage = MemoryStorage::new();
-    storage.add_file("file", "complete");
-    let world = World::new(&storage);
-    let handle = world.open("file").await;
-    world.write(handle, 0, "half").await;
-    done(&world.change(ROOT, Change::Flush(handle)).await);
-    world.write(handle, 4, "-done").await;
-    assert_eq!(world.changes.drained(Duration::from_millis(10)).await, 1);
-    assert_eq!(storage.content("file"), "complete");
-    assert_eq!(world.listed().len(), 1);
-    assert!(!world.changes.spool.recover().unwrap().remove(0).1.closed);
-}
-
-/// Formerly, the next mount made a conflict copy of it.
-#[tokio::test]
-async fn an_open_file_without_changes_leaves_the_spool_at_the_unmount() {
-    let storage = MemoryStorage::new();
-    storage.add_file("file", "content");
-    let world = World::new(&storage);
-    world.open("file").await;
-    assert_eq!(world.changes.drained(Duration::from_millis(10)).await, 0);
-    assert_eq!(world.listed(), []);
-}
-
 /// Formerly, only the first failure could be the one that is reported.
 #[tokio::test(start_paused = true)]
 async fn an_upload_that_fails_for_good_after_a_transient_failure_is_reported() {
@@ -507,6 +470,26 @@ async fn a_file_stays_if_the_server_refuses_to_rename_another_to_its_name() {
     storage.faults().on(Operation::Rename).nth(3).fail(ErrorKind::PermissionDenied);
     assert_eq!(failed(&world.change(ROOT, rename("a", "b")).await), Errno::ACCESS);
     assert_eq!((storage.content("a"), storage.content("b")), ("new".into(), "old".into()));
+    done(&world.change(ROOT, rename("a", "b")).await);
+    assert_eq!((storage.paths(), storage.content("b")), (vec!["b".to_owned()], "new".into()));
+}
+
+/// Formerly, it had a name that is not reserved, so it looked like a file of the user's.
+#[tokio::test]
+async fn a_file_that_is_moved_aside_has_a_reserved_name() {
+    let storage = MemoryStorage::builder().with_capabilities(|can| can.rename = false).build();
+    storage.add_file("a", "new");
+    storage.add_file("b", "old");
+    let world = World::new(&storage);
+    // Neither `a` gets the name nor `b` its own back.
+    for nth in [3, 4] {
+        storage.faults().on(Operation::Rename).nth(nth).fail(ErrorKind::PermissionDenied);
+    }
+    assert_eq!(failed(&world.change(ROOT, rename("a", "b")).await), Errno::ACCESS);
+    assert_eq!(storage.paths(), [".b.haul-old", "a"]);
+    assert!(is_part_name(b".b.haul-old"));
+    // What is aside does not prevent the next rename.
+    storage.add_file("b", "newer");
     done(&world.change(ROOT, rename("a", "b")).await);
     assert_eq!((storage.paths(), storage.content("b")), (vec!["b".to_owned()], "new".into()));
 }

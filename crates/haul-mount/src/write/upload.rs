@@ -284,20 +284,32 @@ impl Uploader {
     /// upload replaces.
     async fn finish(self: &Arc<Self>, file: &Arc<Pending>) -> Result<Outcome> {
         let Some(path) = file.state().path.clone() else { return Ok(Outcome::Again) };
-        let found = match self.present(&path).await {
+        match self.present(&path).await {
             // It was removed from the server after its upload: there is no file left for its metadata.
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 self.names.record(&path, None);
                 let mut state = file.state();
                 state.generations.metadata_uploaded = state.generations.metadata;
-                (state.upload.is_queued, state.upload.is_wanted) = (false, false);
-                drop(state);
-                self.leave(file);
-                file.changed.notify_waiters();
-                return Ok(Outcome::Done);
             }
-            found => found?,
+            found => self.finish_metadata(file, &path, found?).await?,
+        }
+        let is_done = {
+            let mut state = file.state();
+            // A task that still waits queues it again.
+            let is_done =
+                state.handles.writers > 0 || (state.is_uploaded() && state.is_metadata_uploaded());
+            if is_done {
+                (state.upload.is_queued, state.upload.is_wanted) = (false, false);
+            }
+            is_done
         };
+        self.leave(file);
+        file.changed.notify_waiters();
+        Ok(if is_done { Outcome::Done } else { Outcome::Again })
+    }
+
+    /// Sets metadata that has changed since the content was uploaded, which is `found` on the server.
+    async fn finish_metadata(&self, file: &Pending, path: &RelPath, found: Identity) -> Result<()> {
         // Parts of the version before must not be mixed with parts of this one.
         let is_base = file.missing(Range::new(0, u64::MAX)).is_empty()
             || file.state().base.as_ref() == Some(&found);
@@ -316,29 +328,17 @@ impl Uploader {
         if !is_metadata_uploaded {
             // A task that fetches parts meanwhile would find neither the version before nor the one after.
             let _remote = file.remote.lock().await;
-            self.names.storage.set_metadata(&path, &metadata).await?;
-            self.publish(file, &path);
+            self.names.storage.set_metadata(path, &metadata).await?;
+            self.publish(file, path);
             file.state().generations.metadata_uploaded = changes;
             if is_base {
                 // In case its version cannot be requested.
                 let sent = Sent { size, modified: metadata.modified, digest: None };
                 file.state().upload.sent = Some(sent);
-                file.replaces(self.present(&path).await?);
+                file.replaces(self.present(path).await?);
             }
         }
-        let is_done = {
-            let mut state = file.state();
-            // A task that still waits queues it again.
-            let is_done =
-                state.handles.writers > 0 || (state.is_uploaded() && state.is_metadata_uploaded());
-            if is_done {
-                (state.upload.is_queued, state.upload.is_wanted) = (false, false);
-            }
-            is_done
-        };
-        self.leave(file);
-        file.changed.notify_waiters();
-        Ok(if is_done { Outcome::Done } else { Outcome::Again })
+        Ok(())
     }
 
     /// The version that is at a path now.

@@ -24,6 +24,13 @@ pub enum Warning {
         /// The copy, which has the content from here.
         copy: RelPath,
     },
+    /// A file was open when the mount ended, and could not be recorded in the spool: what was written may be lost.
+    Unrecorded {
+        /// The file.
+        path: RelPath,
+        /// Why.
+        error: String,
+    },
     /// A file cannot be uploaded. It stays in the spool, and the upload is retried.
     Failed {
         /// The file.

@@ -42,10 +42,10 @@ pub fn received(data: &[u8]) {
         assert!(preamble::encode(&id) == *bytes, "a preamble does not survive its encoding");
     }
     if let Ok(bytes) = data.try_into()
-        && let Some(id) = preamble::decode_reverse(bytes)
+        && let Some(hash) = preamble::decode_reverse(bytes)
     {
         assert!(
-            preamble::encode_reverse(&id) == *bytes,
+            preamble::encode_reverse(&hash) == *bytes,
             "a preamble does not survive its encoding"
         );
     }

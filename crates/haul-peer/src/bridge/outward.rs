@@ -267,7 +267,7 @@ mod tests {
 
     /// Formerly, a refused or accepted connection made room for another one at once.
     #[tokio::test]
-    async fn a_client_cannot_have_many_connections_opened_within_a_second() {
+    async fn a_dialled_connection_still_counts_after_it_is_dropped() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let outward = Outward::new(Arc::new(|_, _| {}), Arc::new(|| true));
         let incoming = Incoming {

@@ -122,7 +122,6 @@ mod tests {
     use bytes::Bytes;
     use futures_util::FutureExt as _;
 
-    use super::super::session::Expects;
     use super::super::testing::{World, requests};
     use super::*;
     use crate::wire::messages::{self, to_server};
@@ -133,8 +132,7 @@ mod tests {
     async fn a_block_is_taken_at_once_however_many_tasks_wait() {
         let World { session, lane, .. } = World::new().await;
         let read = messages::Read { length: AHEAD, ..messages::Read::default() };
-        let expects = Expects::of(&to_server::Body::Read(read));
-        let responses = session.register(Some(lane.number), expects);
+        let responses = session.register(lane.number, &to_server::Body::Read(read));
         let id = responses.id;
         let ahead = Ahead::new(Reading::new(Arc::clone(&lane), responses, Range::new(0, AHEAD)));
         let piece = |offset: u64| {
@@ -173,8 +171,7 @@ mod tests {
         requests(&mut sent);
         for takes_all in [true, false] {
             let read = messages::Read { length: AHEAD, ..messages::Read::default() };
-            let expects = Expects::of(&to_server::Body::Read(read));
-            let responses = session.register(Some(lane.number), expects);
+            let responses = session.register(lane.number, &to_server::Body::Read(read));
             let id = responses.id;
             let reading = Reading::new(Arc::clone(&lane), responses, Range::new(0, AHEAD));
             // The file has 14 bytes.

@@ -24,10 +24,10 @@ use crate::{lane, tls};
 /// How long a connection through the bridge waits for a direct one to succeed.
 const HEAD_START: Duration = Duration::from_millis(250);
 
-/// Addresses that did not respond are not tried again for this long.
+/// While lanes use the bridge, addresses that did not connect in time are not tried again for this long.
 const UNREACHED: Duration = Duration::from_secs(60);
 
-/// A path is abandoned after this many failed lanes in a row.
+/// A traversal is abandoned after this many failed lanes in a row; an address after the first.
 const MISSED: u32 = 3;
 
 /// The address (`None` for the bridge), and the outcome.
@@ -98,7 +98,8 @@ impl Reach {
     ) -> Result<Dialled> {
         let Candidates { direct, joiner, mut finds } = candidates;
         let mut left = direct.clone();
-        // No direct attempts: a seek was started when they last failed, or the ticket has no addresses.
+        // Without direct attempts, no seek starts: one was started when they last failed, or a traversal has just been
+        // abandoned, or the ticket has no addresses.
         let seeks = !direct.is_empty();
         let at = |address| {
             let attempt = self.dial_one(address, on_rtt);
@@ -374,7 +375,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_address_that_was_found_is_reported_if_it_does_not_respond() {
+    async fn an_address_that_was_found_is_reported_if_it_fails() {
         let reach = reach(&[closed()], Some(Finder::found(&[closed()], false)));
         let causes = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&causes);
@@ -412,7 +413,7 @@ mod tests {
 
     /// A simultaneous open fails occasionally.
     #[tokio::test]
-    async fn a_path_is_abandoned_after_several_failed_lanes_in_a_row() {
+    async fn a_traversal_is_abandoned_after_several_failed_lanes_in_a_row() {
         let World { host, .. } = World::new().await;
         let reach = &host.reach;
         let path = Path::SimultaneousOpen("192.0.2.1:7".parse().unwrap());

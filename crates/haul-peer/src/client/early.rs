@@ -15,7 +15,7 @@ use super::ahead::AHEAD;
 use super::lane::Lane;
 use super::reading::Reading;
 use super::send::{cancel, send_notices};
-use super::session::{Expects, Responses, Session, frame};
+use super::session::{Responses, Session, frame};
 use crate::wire::convert::path_bytes;
 use crate::wire::messages::{self, to_server};
 
@@ -83,14 +83,16 @@ impl Sent {
     pub(super) fn register(session: &Session, lane: u64, first: First) -> Self {
         let First { path, is_read } = first;
         let bytes = path_bytes(&path);
-        let expects = |id, body| session.register_as(id, Some(lane), Expects::of(&body));
-        let stat = expects(STAT, to_server::Body::Stat(stat(&bytes)));
+        let register = |id, body| session.register_as(id, lane, &body);
+        let stat = register(STAT, to_server::Body::Stat(stat(&bytes)));
+        let path_of = || bytes.clone();
         let reading = is_read.then(|| SentReading {
-            list: expects(LIST, to_server::Body::List(messages::List { path: bytes })),
-            open: session.register_as(OPEN, Some(lane), Expects::ONE),
-            read: expects(READ, to_server::Body::Read(read())),
+            list: register(LIST, to_server::Body::List(messages::List { path: path_of() })),
+            open: register(OPEN, to_server::Body::Open(messages::Open { path: path_of() })),
+            read: register(READ, to_server::Body::Read(read())),
         });
-        let space = (!is_read).then(|| session.register_as(SPACE, Some(lane), Expects::ONE));
+        let space = || to_server::Body::Space(messages::PathOf { path: path_of() });
+        let space = (!is_read).then(|| register(SPACE, space()));
         Self { path, stat, space, reading }
     }
 
@@ -115,7 +117,7 @@ impl Sent {
 pub(super) struct Early {
     pub(super) path: RelPath,
     pub(super) lane: Arc<Lane>,
-    /// When the entry was first taken; before that, when the lane was accepted, about when the server responded.
+    /// When the responses arrived: when the lane was accepted, or the entry, if a task had to wait for it.
     pub(super) since: Instant,
     /// Locked by the task that waits for the entry. Only tasks that need the entry wait for this lock.
     pub(super) stat: Arc<Mutex<Looked>>,

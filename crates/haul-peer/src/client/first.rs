@@ -1,8 +1,10 @@
 //! Announces the location that a command needs first, and takes the responses to the requests that were sent for it
 //! with the first Hello (`early`).
 
+use std::pin::pin;
 use std::sync::Arc;
 
+use futures_util::FutureExt as _;
 use haul_storage::{Entry, ErrorKind, RelPath, Result};
 use tokio::time::Instant;
 
@@ -47,19 +49,22 @@ impl PeerHost {
             Arc::clone(&current(&mut guard, path)?.stat)
         };
         let mut looked = stat.lock().await;
-        let (entry, is_new) = match &mut *looked {
-            Looked::Sent(responses) => (entry_in(responses, path).await, true),
-            Looked::Known(outcome) => (Some(again(outcome)), false),
+        let (entry, arrived) = match &mut *looked {
+            Looked::Sent(responses) => {
+                let mut entry = pin!(entry_in(responses, path));
+                match entry.as_mut().now_or_never() {
+                    Some(entry) => (entry, None),
+                    None => (entry.await, Some(Instant::now())),
+                }
+            }
+            Looked::Known(outcome) => (Some(again(outcome)), None),
         };
         let mut guard = self.reach.prefetch.early.lock().await;
         // The responses may have been discarded meanwhile, because of a change.
         let early = guard.as_mut().filter(|early| Arc::ptr_eq(&early.stat, &stat))?;
+        early.since = arrived.unwrap_or(early.since);
         match &entry {
-            Some(entry) if is_new => {
-                early.since = Instant::now();
-                *looked = Looked::Known(Box::new(again(entry)));
-            }
-            Some(_) => {}
+            Some(entry) => *looked = Looked::Known(Box::new(again(entry))),
             None => *guard = None,
         }
         entry
@@ -130,7 +135,7 @@ mod tests {
 
     use bytes::Bytes;
     use haul_storage::{EntryKind, Error};
-    use tokio::time::{advance, timeout};
+    use tokio::time::{advance, sleep, timeout};
 
     use super::super::early::CURRENT;
     use super::super::testing::{World, requests, respond};
@@ -206,6 +211,28 @@ mod tests {
         assert!(world.host.early_stat(&world.path).await.is_none());
         assert!(world.host.early_open(&world.path).await.is_none());
         assert!(closes_file(&mut world));
+    }
+
+    /// Formerly, they counted as current for two more seconds from the first time that the entry was needed.
+    #[tokio::test(start_paused = true)]
+    async fn early_responses_count_as_current_from_their_arrival() {
+        let mut world = World::new().await;
+        respond_all(&world);
+        advance(CURRENT - Duration::from_millis(1)).await;
+        assert!(world.host.early_stat(&world.path).await.is_some());
+        advance(Duration::from_millis(2)).await;
+        assert!(world.host.early_open(&world.path).await.is_none());
+        assert!(closes_file(&mut world));
+        // A server that takes long to respond.
+        let world = World::new().await;
+        let responding = async {
+            sleep(CURRENT - Duration::from_millis(1)).await;
+            respond_all(&world);
+        };
+        let (entry, ()) = tokio::join!(world.host.early_stat(&world.path), responding);
+        assert!(entry.is_some());
+        advance(CURRENT - Duration::from_millis(1)).await;
+        assert!(world.host.early_open(&world.path).await.is_some());
     }
 
     /// Formerly, requests for other paths, and changes, waited for the entry as well.

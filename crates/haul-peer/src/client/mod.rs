@@ -13,6 +13,7 @@ mod first;
 mod lane;
 mod once;
 mod opener;
+mod patience;
 mod pulse;
 mod reach;
 mod read;

@@ -8,9 +8,10 @@ use std::time::Duration;
 use haul_storage::{Error, Result, Retry};
 use tokio::time::{Instant, sleep};
 
+use super::patience::Subject;
 use super::reading::Reading;
 use super::send::send_notices;
-use super::session::{Expects, Received, Session, lane_lost, unexpected};
+use super::session::{Received, Session, lane_lost, unexpected};
 use super::{Lane, PeerHost};
 use crate::wire::message_frame;
 use crate::wire::messages::{self, to_client, to_server};
@@ -48,16 +49,17 @@ impl PeerHost {
         ahead: u64,
     ) -> Result<(to_client::Body, Option<Reading>)> {
         let session = Arc::clone(&lane.session);
+        let subject = Subject::of(&body);
         let request = messages::ToServer { id: session.number(), body: Some(body), again: false };
-        let (has_response, reading) = (false, None);
+        let (has_response, reading, session) = (false, None, &session);
         let mut pending =
-            Pending { host: self, session: &session, request, has_response, ahead, reading };
+            Pending { host: self, session, request, subject, has_response, ahead, reading };
         let mut lane = lane;
         for _ in 0..ATTEMPTS {
             if let Some(outcome) = pending.attempt(lane).await {
                 return outcome.map(|response| (response, pending.reading.take()));
             }
-            lane = self.rejoin(&session).await?;
+            lane = self.rejoin(session).await?;
         }
         Err(lane_lost())
     }
@@ -85,6 +87,7 @@ struct Pending<'a> {
     session: &'a Arc<Session>,
     /// Its `again` is set once it may have been sent.
     request: messages::ToServer,
+    subject: Subject,
     has_response: bool,
     /// Bytes to be read of the file that is opened.
     ahead: u64,
@@ -100,7 +103,7 @@ impl Pending<'_> {
             Err(error) => return Some(Err(error.into())),
         };
         send_notices(&lane);
-        let mut responses = self.session.register_as(id, Some(lane.number), Expects::ONE);
+        let mut responses = self.session.register_once(id, lane.number, self.subject.clone());
         let is_sent = lane.send(frame) && !lane.is_ended();
         let ahead = std::mem::take(&mut self.ahead);
         if ahead > 0 && is_sent {

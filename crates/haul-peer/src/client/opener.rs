@@ -204,7 +204,12 @@ impl Reach {
                     on_rtt(found.rtt);
                     found
                 }
-                None => self.dial(&on_rtt).await.map_err(|error| self.explained(error))?,
+                None => {
+                    let dialled = self.dial(&on_rtt);
+                    let waits = self.patience.waits();
+                    let dialled = waits.watch(|| "connection".to_owned(), dialled).await;
+                    dialled.map_err(|error| self.explained(error))?
+                }
             };
             let exporter = tls::exporter(dialled.stream.get_ref().1)?;
             let path = dialled.path.of_link(dialled.stream.get_ref().0);
@@ -353,7 +358,8 @@ impl Opening<'_> {
             capabilities: convert::capabilities(*capabilities)?,
             is_writable: welcome.writable,
         };
-        let session = Session::new(id, ProofKey::from_token(&token)?, welcomed);
+        let patience = Arc::clone(&self.reach.patience);
+        let session = Session::new(id, ProofKey::from_token(&token)?, welcomed, patience);
         self.reach.session.send_replace(Phase::Open(Arc::clone(&session)));
         drop(unopened);
         Ok(session)
@@ -397,13 +403,14 @@ impl Opening<'_> {
                 hello.extend(early::frames(first)?);
             }
         }
-        let welcome = timeout(HANDSHAKE, async {
+        let waits = self.reach.patience.waits();
+        let welcome = async {
             self.writing.write_all(&hello).await.map_err(|error| lane::lost(&error))?;
             self.writing.flush().await.map_err(|error| lane::lost(&error))?;
             self.welcome().await
-        });
-        let welcome = welcome.await;
-        let welcome = welcome.unwrap_or_else(|_| {
+        };
+        let welcome = waits.within(HANDSHAKE, || "response to HELLO".to_owned(), welcome).await;
+        let welcome = welcome.unwrap_or_else(|| {
             let error = Error::new(ErrorKind::Unreachable, "open a session");
             Err(error.because("the peer does not respond"))
         })?;
@@ -438,16 +445,19 @@ impl Opening<'_> {
 #[cfg(test)]
 mod tests {
     use std::future::pending;
+    use std::sync::Mutex;
 
+    use bytes::BytesMut;
+    use haul_net::Waits;
     use haul_storage::Retry;
-    use tokio::io::{AsyncReadExt, duplex, split};
+    use tokio::io::{AsyncReadExt, DuplexStream, duplex, split};
     use tokio::sync::mpsc::UnboundedSender;
+    use tokio::time::sleep;
 
     use super::super::reach::Path;
-    use super::super::session::Expects;
     use super::super::testing::World;
     use super::*;
-    use crate::wire::FRAME_HEADER;
+    use crate::wire::{Deframer, FRAME_HEADER, Limits, message_frame};
 
     /// The task of a further lane.
     fn run(session: &Arc<Session>, messages: &UnboundedSender<Bytes>) -> Run {
@@ -500,7 +510,7 @@ mod tests {
         let (messages, waiting) = unbounded_channel();
         let run = run(&session, &messages);
         let is_ended = Arc::clone(&run.is_ended);
-        let mut responses = session.register(Some(7), Expects::ONE);
+        let mut responses = session.register(7, &to_server::Body::Ping(messages::Empty {}));
         let start = Instant::now();
         let running = tokio::spawn(run.until_ended(Frames::new(reading), writing, waiting));
         let error = responses.message().await.unwrap_err();
@@ -513,6 +523,81 @@ mod tests {
         let sent: messages::ToServer = decode(Bytes::from(sent).slice(FRAME_HEADER..)).unwrap();
         assert_eq!(sent.body, Some(to_server::Body::Ping(messages::Empty {})));
         drop(messages);
+    }
+
+    /// A server that responds to Pings only.
+    async fn respond_to_pings(mut lane: DuplexStream) {
+        let mut deframer = Deframer::new(Limits::FULL);
+        let mut buffer = BytesMut::new();
+        while lane.read_buf(&mut buffer).await.unwrap() > 0 {
+            deframer.push(buffer.split().freeze());
+            while let Some(Frame::Message(bytes)) = deframer.next_frame().unwrap() {
+                let request: messages::ToServer = decode(bytes).unwrap();
+                if let Some(to_server::Body::Ping(_)) = request.body {
+                    let body = Some(to_client::Body::Pong(messages::Empty {}));
+                    let pong = message_frame(&messages::ToClient { id: request.id, body }).unwrap();
+                    lane.write_all(&pong).await.unwrap();
+                }
+            }
+        }
+    }
+
+    /// Formerly, such a request waited forever, and silently: the disk of a share may hang.
+    #[tokio::test(start_paused = true)]
+    async fn a_request_without_a_response_is_reported_and_given_up_though_pings_get_responses() {
+        let reports = Arc::new(Mutex::new(Vec::new()));
+        let sink = Arc::clone(&reports);
+        let waits =
+            Waits::new(move |wait| lock(&sink).push((wait.what.clone(), wait.waited.as_secs())));
+        let taken = || std::mem::take(&mut *lock(&reports));
+        let World { host, session, .. } = World::with(waits.of("peer")).await;
+        let (near, far) = duplex(1 << 20);
+        let (reading, writing) = split(near);
+        let (messages, waiting) = unbounded_channel();
+        let run = run(&session, &messages);
+        let (is_ended, rtt) = (Arc::clone(&run.is_ended), Duration::ZERO);
+        let path = LinkPath { kind: PathKind::Direct, address: "192.0.2.1:7".parse().unwrap() };
+        let (number, gauge) = (run.number, None);
+        let lane = Arc::new(Lane {
+            session: Arc::clone(&session),
+            number,
+            messages,
+            is_ended,
+            rtt,
+            gauge,
+            path,
+        });
+        tokio::spawn(respond_to_pings(far));
+        tokio::spawn(run.until_ended(Frames::new(reading), writing, waiting));
+        let photos = || Bytes::from_static(b"photos");
+        let create = messages::Create { path: photos(), options: None };
+        for (request, what, limit) in [
+            (to_server::Body::List(messages::List { path: photos() }), "LIST photos", 60),
+            (to_server::Body::Create(create), "CREATE photos", 30 * 60),
+        ] {
+            let start = Instant::now();
+            let request = host.request_on(Arc::clone(&lane), request);
+            let error = timeout(Duration::from_secs(86_400), request).await.unwrap().unwrap_err();
+            assert_eq!(start.elapsed().as_secs(), limit);
+            assert_eq!((error.kind(), error.retry()), (ErrorKind::Unreachable, Retry::Later));
+            let what = format!("response to {what}");
+            let cause = format!("the peer made no progress for {limit} s ({what})");
+            assert!(error.to_string().contains(&cause), "{error}");
+            let reports = taken();
+            assert_eq!(reports[0], (what.clone(), 10));
+            assert!(reports.iter().all(|(reported, _)| *reported == what), "{reports:?}");
+            // Nothing is reported once it has ended, and the lane stays open.
+            sleep(Duration::from_secs(3600)).await;
+            assert_eq!((taken(), lane.is_ended()), (Vec::new(), false));
+        }
+        // A part file that the server may yet create does not stay open.
+        let is_cancelled = session.take_notices().into_iter().any(|notice| {
+            matches!(
+                notice.body,
+                Some(to_server::Body::Cancel(messages::Cancel { once: true, .. }))
+            )
+        });
+        assert!(is_cancelled);
     }
 
     #[tokio::test]

@@ -21,6 +21,9 @@ const LOST: Duration = Duration::from_secs(30);
 /// How often a lane is checked.
 const CHECK_PERIOD: Duration = Duration::from_secs(1);
 
+/// More bytes than Pongs take in a [`CHECK_PERIOD`]: up to 17 for each, and a server sends at most two of them in 10 s.
+const PONGS: u64 = 64;
+
 /// If checks are further apart than this, the program was suspended. What has arrived meanwhile is yet to be read, and
 /// the other side may have been suspended as well.
 const SUSPENDED: Duration = Duration::from_secs(5);
@@ -31,10 +34,16 @@ pub(super) async fn lost(
     messages: &WeakUnboundedSender<Bytes>,
     traffic: &Traffic,
 ) {
-    let mut silence = Silence::new(Instant::now(), traffic.bytes());
+    let mut moved = traffic.bytes();
+    let mut silence = Silence::new(Instant::now(), moved);
     loop {
         sleep(CHECK_PERIOD).await;
-        match silence.check(Instant::now(), traffic.bytes(), session.is_waiting()) {
+        let before = std::mem::replace(&mut moved, traffic.bytes());
+        if moved - before > PONGS {
+            // A long piece may take minutes over a slow link.
+            session.patience.on_progress();
+        }
+        match silence.check(Instant::now(), moved, session.is_waiting()) {
             Action::Alive => {}
             Action::Ping => ping(session, messages),
             Action::Lost => return,
@@ -99,7 +108,6 @@ mod tests {
     use tokio::sync::mpsc::unbounded_channel;
     use tokio::time::timeout;
 
-    use super::super::session::Expects;
     use super::super::testing::World;
     use super::*;
 
@@ -147,10 +155,35 @@ mod tests {
         assert_eq!(after[30], Action::Lost);
     }
 
+    /// A piece over a slow link takes minutes to arrive, or to be sent.
+    #[tokio::test(start_paused = true)]
+    async fn the_bytes_of_an_incomplete_piece_are_progress_and_pongs_are_not() {
+        for (bytes, is_given_up) in [(1000, false), (17, true)] {
+            let World { session, .. } = World::new().await;
+            let read = to_server::Body::Read(messages::Read::default());
+            let mut responses = session.register(0, &read);
+            let (messages, _sent) = unbounded_channel();
+            let (weak, traffic) = (messages.downgrade(), Traffic::default());
+            let receiving = async {
+                loop {
+                    sleep(CHECK_PERIOD * 9).await;
+                    traffic.add(bytes);
+                }
+            };
+            tokio::select! {
+                outcome = timeout(Duration::from_secs(3600), responses.outcome()) => {
+                    assert_eq!(outcome.is_ok_and(|outcome| outcome.unwrap().is_err()), is_given_up);
+                }
+                () = lost(&session, &weak, &traffic) => panic!("there is traffic"),
+                () = receiving => {}
+            }
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_lane_with_a_slow_request_stays_open_while_pings_get_responses() {
         let World { session, .. } = World::new().await;
-        let _responses = session.register(Some(0), Expects::ONE);
+        let _responses = session.register(0, &to_server::Body::Ping(messages::Empty {}));
         let (messages, mut sent) = unbounded_channel();
         let traffic = Traffic::default();
         let (weak, received) = (messages.downgrade(), traffic.clone());

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use haul_net::HostWaits;
 use haul_storage::{Error, LinkPath, PathKind, Result};
 use rustls::ClientConfig;
 use tokio::net::TcpStream;
@@ -16,6 +17,7 @@ use tokio::time::Instant;
 use tokio_rustls::client::TlsStream;
 
 use super::early::{Early, First};
+use super::patience::Patience;
 use super::session::Session;
 use crate::bridge::Joiner;
 use crate::identity::Identity;
@@ -27,13 +29,15 @@ use crate::tls;
 pub(super) const HANDSHAKE: Duration = Duration::from_secs(20);
 
 /// Options of a [`PeerHost`](super::PeerHost).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct PeerOptions {
     /// Whether to search for the peer on the local network, too, by multicast DNS ([`crate::lan`]): its addresses may
     /// have changed. Everyone there can see that haul searches for a share, but not which. Nothing is sent for a
     /// ticket whose addresses are all of the loopback interface, nor for one without any: such a sharer announces
     /// nothing.
     pub lan: bool,
+    /// Reports long waits for the peer, and limits those for responses.
+    pub waits: HostWaits,
 }
 
 /// How to reach a peer, and the session with it.
@@ -50,6 +54,7 @@ pub(super) struct Reach {
     /// Held by each lane until everything has been sent on it.
     pub(super) unsent: Arc<()>,
     pub(super) prefetch: Prefetch,
+    pub(super) patience: Arc<Patience>,
     pub(super) session: watch::Sender<Phase>,
     pub(super) runtime: Handle,
 }
@@ -111,6 +116,7 @@ impl Reach {
             events: Events::default(),
             unsent: Arc::default(),
             prefetch: Prefetch::default(),
+            patience: Arc::new(Patience::new(options.waits)),
             session: watch::Sender::new(Phase::None),
             runtime,
         })
@@ -342,7 +348,7 @@ mod tests {
             let secret = Secret::generate().unwrap();
             let ticket = Ticket::new(identity.key(), secret);
             let ticket = ticket.with_addresses(addresses.iter().map(|text| text.parse().unwrap()));
-            let options = PeerOptions { lan };
+            let options = PeerOptions { lan, ..PeerOptions::default() };
             let reach = Reach::of_ticket(&ticket, &identity, options, Handle::current());
             reach.unwrap().finder.is_some()
         };

@@ -3,14 +3,14 @@
 use haul_storage::Result;
 
 use super::lane::Lane;
-use super::session::{Expects, Responses, Session, frame, lane_lost};
+use super::session::{Responses, Session, frame, lane_lost};
 use crate::wire::message_frame;
 use crate::wire::messages::{self, to_server};
 
 /// Sends a request on a lane.
 pub(super) fn send_on(lane: &Lane, body: to_server::Body) -> Result<Responses> {
     send_notices(lane);
-    let responses = lane.session.register(Some(lane.number), Expects::of(&body));
+    let responses = lane.session.register(lane.number, &body);
     let sent = frame(responses.id, body).map(|message| lane.send(message));
     if !matches!(sent, Ok(true)) || lane.is_ended() {
         // A lane that has ended just now may not have sent the request.

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use haul_storage::{Block, Capabilities, Error, ErrorKind, Result, Retry};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
+use super::patience::{Lasting, Patience, Subject};
 use crate::outbox::Outbox;
 use crate::tls::ProofKey;
 use crate::wire::convert::clipped;
@@ -43,6 +44,7 @@ pub(super) struct Session {
     pub(super) key: ProofKey,
     pub(super) welcome: Welcomed,
     pub(super) outbox: Outbox,
+    pub(super) patience: Arc<Patience>,
     waiting: Mutex<HashMap<u32, Waiting>>,
     notices: Mutex<Notices>,
     /// Held while notices are sent: a request must not overtake those that another task has taken.
@@ -72,7 +74,7 @@ enum Caller {
 
 /// How much may be sent in response to a request, so that a server cannot fill the client's memory.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Expects {
+struct Expects {
     /// Whether it is a read, whose pieces may come over any lane.
     is_read: bool,
     /// Bytes of pieces.
@@ -83,16 +85,16 @@ pub(super) struct Expects {
 
 impl Expects {
     /// One message.
-    pub(super) const ONE: Self = Self::messages(1);
+    const ONE: Self = Self::messages(1);
 
     /// At most `parts` messages.
-    pub(super) const fn messages(parts: u64) -> Self {
+    const fn messages(parts: u64) -> Self {
         Self { is_read: false, bytes: 0, parts }
     }
 
     /// What the server may send for a request. Of several outcomes, each may have a message of its own, and the last
     /// message may have none.
-    pub(super) fn of(body: &to_server::Body) -> Self {
+    fn of(body: &to_server::Body) -> Self {
         match body {
             to_server::Body::Read(read) => {
                 let parts = most_pieces(read.length);
@@ -133,13 +135,17 @@ pub(super) enum Received {
 pub(super) struct Responses {
     pub(super) id: u32,
     receiver: UnboundedReceiver<Result<Received>>,
+    subject: Subject,
+    patience: Arc<Patience>,
+    _lasting: Option<Lasting>,
 }
 
 impl Responses {
     /// The next response, which may be an error of the server; `None` if a lane was lost, the session has ended,
-    /// or the last response was returned.
+    /// or the last response was returned. A long wait is reported, and limited: see `patience`.
     pub(super) async fn outcome(&mut self) -> Option<Result<Received>> {
-        self.receiver.recv().await
+        let received = self.patience.within(&self.subject, self.receiver.recv()).await;
+        received.unwrap_or_else(|error| Some(Err(error)))
     }
 
     /// The next response.
@@ -167,12 +173,18 @@ impl Responses {
 }
 
 impl Session {
-    pub(super) fn new(id: [u8; 16], key: ProofKey, welcome: Welcomed) -> Arc<Self> {
+    pub(super) fn new(
+        id: [u8; 16],
+        key: ProofKey,
+        welcome: Welcomed,
+        patience: Arc<Patience>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             id,
             key,
             welcome,
             outbox: Outbox::new(OUTBOX),
+            patience,
             waiting: Mutex::default(),
             notices: Mutex::default(),
             turn: Mutex::default(),
@@ -193,17 +205,33 @@ impl Session {
         }
     }
 
-    /// Registers a request. It is sent on `lane`, or if that is `None`, by a lane that takes it from the outbox.
-    pub(super) fn register(&self, lane: Option<u64>, expects: Expects) -> Responses {
-        self.register_as(self.number(), lane, expects)
+    /// Registers a request that is sent on `lane`.
+    pub(super) fn register(&self, lane: u64, body: &to_server::Body) -> Responses {
+        self.register_as(self.number(), lane, body)
     }
 
     /// Registers a request that has a number.
-    pub(super) fn register_as(&self, id: u32, lane: Option<u64>, expects: Expects) -> Responses {
+    pub(super) fn register_as(&self, id: u32, lane: u64, body: &to_server::Body) -> Responses {
+        self.insert(id, Some(lane), Expects::of(body), Subject::of(body))
+    }
+
+    /// Registers a request that has a number and one response.
+    pub(super) fn register_once(&self, id: u32, lane: u64, subject: Subject) -> Responses {
+        self.insert(id, Some(lane), Expects::ONE, subject)
+    }
+
+    /// Registers a write of `length` bytes, which is sent by a lane that takes it from the outbox.
+    pub(super) fn register_write(&self, length: usize) -> Responses {
+        self.insert(self.number(), None, Expects::ONE, Subject::write(length))
+    }
+
+    fn insert(&self, id: u32, lane: Option<u64>, expects: Expects, subject: Subject) -> Responses {
         let (responses, receiver) = unbounded_channel();
         let caller = Caller::Task { expects, responses };
         self.lock().insert(id, Waiting { lane, caller });
-        Responses { id, receiver }
+        let patience = Arc::clone(&self.patience);
+        let _lasting = patience.expect(subject.limit);
+        Responses { id, receiver, subject, patience, _lasting }
     }
 
     /// Permits further messages in response to a request.
@@ -234,6 +262,9 @@ impl Session {
         let messages::ToClient { id, body } = decode(bytes)?;
         // A kind of response that only a later version has; no request of this one expects it.
         let Some(body) = body else { return Ok(()) };
+        if !matches!(body, to_client::Body::Pong(_)) {
+            self.patience.on_progress();
+        }
         if let (0, to_client::Body::Refused(refused)) = (id, &body) {
             self.dismiss(refused);
             return Ok(());
@@ -289,6 +320,7 @@ impl Session {
 
     /// Passes a piece to its read.
     pub(super) fn piece(&self, header: BulkHeader, data: Block) {
+        self.patience.on_progress();
         let outcome = verify(&header, &data).map_err(Error::from);
         let length = data.len() as u64;
         let mut all = self.lock();
@@ -479,9 +511,15 @@ mod tests {
     fn session(lanes: usize) -> Arc<Session> {
         let capabilities = Capabilities::least(Medium::Link);
         let welcome = Welcomed { name: String::new(), capabilities, is_writable: true };
-        let session = Session::new([1; 16], ProofKey::from_token(&[1; 32]).unwrap(), welcome);
+        let key = ProofKey::from_token(&[1; 32]).unwrap();
+        let session = Session::new([1; 16], key, welcome, Arc::default());
         session.lanes.store(lanes, Ordering::Relaxed);
         session
+    }
+
+    /// A request with one response.
+    fn remove() -> to_server::Body {
+        to_server::Body::Remove(messages::PathOf { path: Bytes::from_static(b"file") })
     }
 
     fn respond(session: &Session, id: u32, body: to_client::Body) {
@@ -513,14 +551,14 @@ mod tests {
     }
 
     /// Formerly, a repeated read could overtake the notice about a lost lane: the server sent its pieces on that lane.
-    #[test]
-    fn a_task_learns_of_a_lost_lane_once_all_notices_can_be_sent() {
+    #[tokio::test]
+    async fn a_task_learns_of_a_lost_lane_once_all_notices_can_be_sent() {
         let session = session(3);
         let lost = to_server::Body::LaneLost(messages::LaneLost::default());
         session.notice(lost.clone());
         let notices = session.take_notices();
         session.register_notice(1, notices[0].clone());
-        let mut responses = session.register(Some(1), Expects::ONE);
+        let mut responses = session.register(1, &remove());
         struct Look(Arc<Session>, Mutex<Vec<messages::ToServer>>);
         impl Wake for Look {
             fn wake(self: Arc<Self>) {
@@ -540,7 +578,7 @@ mod tests {
     #[tokio::test]
     async fn requests_of_an_ended_share_fail_at_once_with_the_reason() {
         let session = session(2);
-        let mut responses = session.register(Some(0), Expects::ONE);
+        let mut responses = session.register(0, &remove());
         let (code, text) = (Refusal::Ended.number(), "it is over\u{1b}[2J".to_owned());
         let refused = to_client::Body::Refused(messages::Refused { code, text });
         respond(&session, 0, refused);
@@ -555,8 +593,7 @@ mod tests {
     async fn a_server_that_sends_more_than_was_requested_fails_the_request() {
         let session = session(1);
         let stat = messages::Stat { paths: vec![Bytes::new()] };
-        let expects = Expects::of(&to_server::Body::Stat(stat));
-        let mut responses = session.register(Some(0), expects);
+        let mut responses = session.register(0, &to_server::Body::Stat(stat));
         for _ in 0..4 {
             let entries = messages::Entries { outcomes: Vec::new(), last: false };
             respond(&session, responses.id, to_client::Body::Entries(entries));

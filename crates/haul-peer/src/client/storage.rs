@@ -11,7 +11,7 @@ use futures_util::stream;
 use haul_storage::{
     Block, Capabilities, CommitOptions, CreateOptions, Digest, DigestKind, Entry, EntryStream,
     Error, ErrorKind, LinkKind, LinkStatus, Location, Lock, Medium, Metadata, Range, ReadAt,
-    RelPath, Result, SmallFile, Space, Storage, StorageExt as _, Whole, WriteAt,
+    RelPath, Result, SmallFile, Space, Storage, StorageExt as _, UNKNOWN_SIZE, Whole, WriteAt,
 };
 
 use super::ahead::AHEAD;
@@ -94,6 +94,23 @@ impl PeerStorage {
 
     async fn execute(&self, path: &RelPath, body: to_server::Body) -> Result<()> {
         self.host.execute(body).await.map_err(|error| error.at(self.at(path)))
+    }
+
+    /// As [`PeerStorage::request`], for a request that reads all of a file on the peer. Its limit depends on the file's
+    /// size, which is requested only if the response is late.
+    async fn request_of_file(
+        &self,
+        path: &RelPath,
+        body: to_server::Body,
+    ) -> Result<to_client::Body> {
+        let size = async {
+            match self.stat(path).await {
+                Ok(entry) if entry.size != UNKNOWN_SIZE => entry.size,
+                // The limit remains that for small files.
+                _ => 0,
+            }
+        };
+        self.host.reach.patience.extended_by(size, self.request(path, body)).await
     }
 
     async fn stat_some(&self, paths: &[RelPath]) -> Result<Vec<Outcome<Entry>>> {
@@ -387,13 +404,14 @@ impl Storage for PeerStorage {
             return Err(self.unsupported("copy", from));
         }
         let request = messages::CopyFile { from: self.bytes(from), to: self.bytes(to) };
-        self.execute(from, to_server::Body::Copy(request)).await
+        let response = self.request_of_file(from, to_server::Body::Copy(request)).await?;
+        super::done(&response).map_err(|error| error.at(self.at(from)))
     }
 
     async fn digest(&self, path: &RelPath, kind: DigestKind) -> Result<Option<Digest>> {
         let kind = code::DigestKind::from(kind).number();
         let request = messages::DigestOf { path: self.bytes(path), kind };
-        match self.request(path, to_server::Body::Digest(request)).await? {
+        match self.request_of_file(path, to_server::Body::Digest(request)).await? {
             to_client::Body::DigestIs(messages::DigestIs { digest: None }) => Ok(None),
             to_client::Body::DigestIs(messages::DigestIs { digest: Some(digest) }) => {
                 let bytes = convert::fixed(&digest.bytes, "digest")?;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use haul_net::HostWaits;
 use haul_storage::{Capabilities, LinkPath, Medium, PathKind, RelPath};
 use prost::Message as _;
 use tokio::runtime::Handle;
@@ -11,7 +12,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::early::{First, Sent};
 use super::session::{Session, Welcomed};
-use super::{Lane, PeerHost};
+use super::{Lane, PeerHost, PeerOptions};
 use crate::identity::Identity;
 use crate::ticket::{Secret, Ticket};
 use crate::tls::ProofKey;
@@ -30,12 +31,19 @@ pub(super) struct World {
 
 impl World {
     pub(super) async fn new() -> Self {
+        Self::with(HostWaits::default()).await
+    }
+
+    /// As [`World::new`], with reports of long waits.
+    pub(super) async fn with(waits: HostWaits) -> Self {
         let identity = Identity::ephemeral().unwrap();
         let ticket = Ticket::new(identity.key(), Secret::generate().unwrap());
-        let host = PeerHost::new(&ticket, &identity, Handle::current()).unwrap();
+        let options = PeerOptions { waits, ..PeerOptions::default() };
+        let host = PeerHost::with_options(&ticket, &identity, options, Handle::current()).unwrap();
         let capabilities = Capabilities::least(Medium::Link);
         let welcome = Welcomed { name: String::new(), capabilities, is_writable: true };
-        let session = Session::new([1; 16], ProofKey::from_token(&[1; 32]).unwrap(), welcome);
+        let (key, patience) = (ProofKey::from_token(&[1; 32]).unwrap(), &host.reach.patience);
+        let session = Session::new([1; 16], key, welcome, Arc::clone(patience));
         let path = RelPath::parse("file").unwrap();
         let early = Sent::register(&session, 0, First { path: path.clone(), is_read: true });
         let (messages, sent) = unbounded_channel();

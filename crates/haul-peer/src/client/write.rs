@@ -13,7 +13,7 @@ use haul_storage::{
 };
 
 use super::read::{Handle, PeerFile, Shared};
-use super::session::{Expects, Received, Session, unexpected};
+use super::session::{Received, Session, unexpected};
 use super::{Lane, PeerHost, done};
 use crate::outbox::Outgoing;
 use crate::wire::convert::{path_bytes, required};
@@ -96,7 +96,7 @@ impl PeerUpload {
         // Opens a lane if there is none.
         drop(self.lane().await?);
         let room = self.session.outbox.room(data.len()).await?;
-        let mut responses = self.session.register(None, Expects::ONE);
+        let mut responses = self.session.register_write(data.len());
         let _unsent = Unsent(&self.session, responses.id);
         let (hash, is_subtree) = piece_hash(offset, &data, None);
         let (id, handle) = (responses.id, self.handle);

@@ -21,7 +21,6 @@ const SPKI_PREFIX: [u8; 12] =
 
 /// An Ed25519 key pair, which identifies a peer.
 pub struct Identity {
-    pair: Ed25519KeyPair,
     pkcs8: Zeroizing<Vec<u8>>,
     key: PeerKey,
 }
@@ -39,7 +38,7 @@ impl Identity {
         // Version 1: OpenSSL does not read version 2.
         let document = pair.to_pkcs8v1().map_err(failed)?;
         let pkcs8 = Zeroizing::new(document.as_ref().to_vec());
-        Ok(Self::of_pair(pair, pkcs8))
+        Ok(Self::of_pair(&pair, pkcs8))
     }
 
     /// Reads the key pair at `path`, or creates one there with mode 0600, in directories with mode 0700. If several
@@ -90,14 +89,6 @@ impl Identity {
         [&SPKI_PREFIX[..], self.key.as_bytes()].concat()
     }
 
-    /// The Ed25519 signature of a message. Begin each kind of message with a label of its own, so that no signature can
-    /// be used for another purpose.
-    pub fn sign(&self, message: &[u8]) -> [u8; 64] {
-        let mut bytes = [0; 64];
-        bytes.copy_from_slice(self.pair.sign(message).as_ref());
-        bytes
-    }
-
     fn read_from(file: &PrivateFile) -> Result<Option<Self>> {
         let Some(pem) = file.content()? else { return Ok(None) };
         let malformed = || file.refused("it is not an Ed25519 private key in PEM (PKCS #8)");
@@ -105,13 +96,13 @@ impl Identity {
         let pkcs8 = Zeroizing::new(der.secret_pkcs8_der().to_vec());
         der.zeroize();
         let pair = Ed25519KeyPair::from_pkcs8(&pkcs8).map_err(|_| malformed())?;
-        Ok(Some(Self::of_pair(pair, pkcs8)))
+        Ok(Some(Self::of_pair(&pair, pkcs8)))
     }
 
-    fn of_pair(pair: Ed25519KeyPair, pkcs8: Zeroizing<Vec<u8>>) -> Self {
+    fn of_pair(pair: &Ed25519KeyPair, pkcs8: Zeroizing<Vec<u8>>) -> Self {
         let mut key = [0; 32];
         key.copy_from_slice(pair.public_key().as_ref());
-        Self { pair, pkcs8, key: PeerKey(key) }
+        Self { pkcs8, key: PeerKey(key) }
     }
 }
 
@@ -136,8 +127,6 @@ fn file(path: &Path) -> PrivateFile {
 mod tests {
     use std::fs;
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
-
-    use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
 
     use super::*;
 
@@ -203,15 +192,6 @@ mod tests {
         for wrong in [&other[..], &weak, &spki[..43], &[&spki[..], &[0]].concat(), &[]] {
             assert_eq!(key_of_spki(wrong), None, "{wrong:x?}");
         }
-    }
-
-    #[test]
-    fn a_signature_is_verified_by_the_public_key() {
-        let identity = Identity::ephemeral().unwrap();
-        let signature = identity.sign(b"message");
-        let key = UnparsedPublicKey::new(&ED25519, identity.key().0);
-        assert!(key.verify(b"message", &signature).is_ok());
-        assert!(key.verify(b"another", &signature).is_err());
     }
 
     #[test]

@@ -26,9 +26,9 @@ pub struct Peer {
     pub bridge: Option<BridgeAddress>,
     /// The secret of its last ticket.
     pub secret: Option<Secret>,
-    /// When it was first seen, in seconds since 1970.
+    /// When it was added, in seconds since 1970.
     pub first_seen: u64,
-    /// When it was last seen, in seconds since 1970.
+    /// When it was last updated by another ticket, in seconds since 1970.
     pub last_seen: u64,
 }
 
@@ -106,14 +106,6 @@ impl Peers {
         Ok(self.list()?.remove(name))
     }
 
-    /// The peer with this key, and its name.
-    ///
-    /// # Errors
-    /// As for [`Peers::list`].
-    pub fn by_key(&self, key: PeerKey) -> Result<Option<(String, Peer)>> {
-        Ok(self.list()?.into_iter().find(|(_, peer)| peer.key == key))
-    }
-
     /// Adds a peer, or updates the one of this name and key, whose `first_seen` does not change. A name has 1 to 64
     /// ASCII letters, digits and `-`, `_`, `.`, and begins with a letter or digit.
     ///
@@ -161,30 +153,6 @@ impl Peers {
     /// `NotFound` if no peer has this name; as for [`Peers::list`], or if the file cannot be written.
     pub fn forget(&self, name: &str) -> Result<()> {
         self.change(|peers| peers.remove(name).map(drop).ok_or_else(|| self.unknown(name)))
-    }
-
-    /// Records that the peer with this key was seen at `now` at these addresses; without any, the last ones remain.
-    /// Returns whether the peer is known.
-    ///
-    /// # Errors
-    /// As for [`Peers::list`], or if the file cannot be written.
-    pub fn seen(&self, key: PeerKey, addresses: &[Address], now: u64) -> Result<bool> {
-        // Most peers have no name: then nothing is locked or written.
-        if self.by_key(key)?.is_none() {
-            return Ok(false);
-        }
-        let mut is_known = false;
-        self.change(|peers| {
-            if let Some(peer) = peers.values_mut().find(|peer| peer.key == key) {
-                is_known = true;
-                peer.last_seen = now;
-                if !addresses.is_empty() {
-                    peer.addresses = addresses.to_vec();
-                }
-            }
-            Ok(())
-        })?;
-        Ok(is_known)
     }
 
     /// Changes the file under its lock; it is unchanged if `edit` fails.
@@ -295,8 +263,7 @@ mod tests {
         peers.add("2nd.one_more-name", &bare).unwrap();
         assert_eq!(peers.by_name("nas").unwrap(), Some(peer(1)));
         assert_eq!(peers.by_name("other").unwrap(), None);
-        let found = peers.by_key(bare.key).unwrap();
-        assert_eq!(found, Some(("2nd.one_more-name".to_owned(), bare)));
+        assert_eq!(peers.by_name("2nd.one_more-name").unwrap(), Some(bare));
         assert_eq!(peers.list().unwrap().len(), 2);
         assert_eq!(fs::metadata(&peers.file.path).unwrap().mode() & 0o7777, 0o600);
     }
@@ -356,18 +323,6 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::InvalidInput, "{name}");
         }
         peers.add(&"a".repeat(64), &peer(1)).unwrap();
-    }
-
-    #[test]
-    fn a_known_peer_that_is_seen_again_has_its_new_addresses() {
-        let (_directory, peers) = in_new_directory();
-        peers.add("nas", &peer(1)).unwrap();
-        let addresses: [Address; 1] = ["192.0.2.7:7".parse().unwrap()];
-        assert!(peers.seen(PeerKey([1; 32]), &addresses, 30).unwrap());
-        assert!(peers.seen(PeerKey([1; 32]), &[], 40).unwrap());
-        assert!(!peers.seen(PeerKey([2; 32]), &addresses, 40).unwrap());
-        let found = peers.by_name("nas").unwrap().unwrap();
-        assert_eq!((found.last_seen, found.addresses), (40, addresses.to_vec()));
     }
 
     #[test]

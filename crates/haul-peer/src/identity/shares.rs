@@ -1,13 +1,12 @@
 //! The secrets that the sharer has handed out: which of them are still valid, and for what.
 //!
-//! The file has a hash of each secret, with which a reader of the file cannot connect. The secret itself is stored only
-//! for a stored share, which has the same ticket in every run ([`Shares::store`]). [`Shares`] refuses a secret that is
-//! not in the file, so an entry that has ended may be removed at any time. `haul share` uses the file only with
+//! The file has a hash of each secret, with which a reader of the file cannot connect. The secret itself is stored as
+//! long as it is valid, because a share has the same ticket in every run ([`Shares::store`]). [`Shares`] refuses a
+//! secret that is not in the file, so an entry that has ended may be removed at any time. `haul share` uses the file only with
 //! `--keep`: other secrets are valid as long as their server runs.
 
 use std::fmt;
 use std::path::Path;
-use std::str::FromStr;
 
 use haul_storage::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
@@ -28,17 +27,6 @@ const HASH_CONTEXT: &str = "haul 2025-11 hash of a ticket's secret v1";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShareId([u8; 5]);
 
-impl FromStr for ShareId {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        base32::decode_array(text).map(Self).ok_or_else(|| {
-            Error::new(ErrorKind::InvalidInput, "find the share")
-                .because("a share's id has 8 characters, a to z and 2 to 7")
-        })
-    }
-}
-
 impl fmt::Display for ShareId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&base32::encode(&self.0))
@@ -56,6 +44,8 @@ pub struct Terms {
     pub is_one_use: bool,
     /// Whether it permits writing.
     pub is_writable: bool,
+    /// Whether it permits setting owners, set-ID bits and capabilities, too.
+    pub sets_owners: bool,
 }
 
 /// A secret that was handed out.
@@ -72,7 +62,7 @@ pub struct Share {
     /// When it was revoked.
     pub revoked: Option<u64>,
     hash: [u8; 32],
-    /// The secret and the port of a stored share.
+    /// The secret and the port, while the secret is valid.
     stored: Option<(Secret, Option<u16>)>,
 }
 
@@ -143,6 +133,8 @@ struct Record {
     one_use: bool,
     #[serde(default)]
     writable: bool,
+    #[serde(default)]
+    owners: bool,
     used: Option<u64>,
     revoked: Option<u64>,
     secret: Option<String>,
@@ -169,42 +161,12 @@ impl Shares {
         shares.collect()
     }
 
-    /// Makes a new secret with these terms. Its hash is on disk when this returns.
+    /// The stored share with these terms, if its secret is still valid; otherwise a new one. Of the expiry, only its
+    /// presence is compared: the time remains that of the run that created the share. Removes entries that ended more
+    /// than 30 days ago. The secret is on disk when this returns.
     ///
     /// # Errors
     /// As for [`Shares::list`], or if the file cannot be written.
-    pub fn hand_out(&self, terms: Terms, now: u64) -> Result<(ShareId, Secret)> {
-        let secret = Secret::generate()?;
-        let id = self.record(&secret, terms, now)?;
-        Ok((id, secret))
-    }
-
-    /// Records an existing secret with these terms, as [`Shares::hand_out`] does a new one.
-    ///
-    /// # Errors
-    /// `AlreadyExists` if it is in the file: a secret that is used up or revoked remains so. Otherwise as for
-    /// [`Shares::hand_out`].
-    pub fn record(&self, secret: &Secret, terms: Terms, now: u64) -> Result<ShareId> {
-        let hash = hash_of(secret);
-        self.change(|shares| {
-            if shares.iter().any(|share| share.hash == hash) {
-                return Err(
-                    self.error(ErrorKind::AlreadyExists, "the ticket is on file".to_owned())
-                );
-            }
-            let id = new_id(shares)?;
-            let stored = None;
-            shares.push(Share { id, terms, created: now, used: None, revoked: None, hash, stored });
-            Ok(id)
-        })
-    }
-
-    /// The stored share with these terms, if its secret is still valid; otherwise a new one. Of the expiry, only its
-    /// presence is compared: the time remains that of the run that created the share. Removes entries that ended more
-    /// than 30 days ago.
-    ///
-    /// # Errors
-    /// As for [`Shares::hand_out`].
     pub fn store(&self, terms: &Terms, now: u64) -> Result<StoredShare> {
         self.change(|shares| {
             shares.retain(|share| {
@@ -215,6 +177,7 @@ impl Shares {
                 own.label == terms.label
                     && own.is_one_use == terms.is_one_use
                     && own.is_writable == terms.is_writable
+                    && own.sets_owners == terms.sets_owners
                     && own.expires.is_some() == terms.expires.is_some()
                     && share.check(now).is_ok()
             };
@@ -252,7 +215,8 @@ impl Shares {
         })
     }
 
-    /// Revokes all secrets whose label `is_meant` accepts. Returns how many were valid until now.
+    /// Revokes all secrets whose label `is_meant` accepts. Returns how many were valid until now. Sessions that they
+    /// admitted are not ended by this.
     ///
     /// # Errors
     /// As for [`Shares::list`], or if the file cannot be written.
@@ -298,20 +262,6 @@ impl Shares {
         Ok(shares[at].grant())
     }
 
-    /// Revokes a secret. Sessions that it has admitted are not ended by this.
-    ///
-    /// # Errors
-    /// `NotFound` if there is none with this id; as for [`Shares::list`], or if the file cannot be written.
-    pub fn revoke(&self, id: ShareId, now: u64) -> Result<()> {
-        self.change(|shares| {
-            let share = shares.iter_mut().find(|share| share.id == id).ok_or_else(|| {
-                self.error(ErrorKind::NotFound, format!("there is no share {id}"))
-            })?;
-            share.revoked.get_or_insert(now);
-            Ok(())
-        })
-    }
-
     /// Changes the file under its lock; it is unchanged if `edit` fails.
     fn change<T>(&self, edit: impl FnOnce(&mut Vec<Share>) -> Result<T>) -> Result<T> {
         let lock = self.file.lock()?;
@@ -324,10 +274,6 @@ impl Shares {
     fn write(&self, shares: &[Share], lock: &FileLock) -> Result<()> {
         let share = shares.iter().map(Record::of_share).collect();
         self.file.write(COMMENT, &Records { share }, lock)
-    }
-
-    fn error(&self, kind: ErrorKind, cause: String) -> Error {
-        Error::new(kind, self.file.change).at(self.file.path.display()).because(cause)
     }
 }
 
@@ -373,6 +319,7 @@ impl Record {
             expires: share.terms.expires,
             one_use: share.terms.is_one_use,
             writable: share.terms.is_writable,
+            owners: share.terms.sets_owners,
             used: share.used,
             revoked: share.revoked,
             // A secret that is revoked or used up is not needed any more.
@@ -391,6 +338,7 @@ impl Record {
             expires: self.expires,
             is_one_use: self.one_use,
             is_writable: self.writable,
+            sets_owners: self.owners,
         };
         let stored = match &self.secret {
             Some(secret) => Some((Secret::new(base32::decode_array(secret)?), self.port)),
@@ -442,7 +390,7 @@ mod tests {
 
     fn terms() -> Terms {
         let label = "/data/photos \"2025\"".to_owned();
-        Terms { label, expires: None, is_one_use: false, is_writable: true }
+        Terms { label, expires: None, is_one_use: false, is_writable: true, sets_owners: false }
     }
 
     fn one_use() -> Terms {
@@ -456,9 +404,9 @@ mod tests {
     }
 
     #[test]
-    fn a_handed_out_secret_grants_its_terms() {
+    fn a_secret_grants_its_terms() {
         let (_directory, shares) = in_new_directory();
-        let (id, secret) = shares.hand_out(terms(), 10).unwrap();
+        let StoredShare { id, secret, .. } = shares.store(&terms(), 10).unwrap();
         for now in [10, 20] {
             assert_eq!(shares.consume(&secret, now).unwrap(), Grant { id, terms: terms() });
         }
@@ -466,22 +414,13 @@ mod tests {
         assert!(matches!(shares.consume(&other, 10), Err(Refusal::Unknown)));
         let listed = shares.list().unwrap();
         assert_eq!((listed.len(), listed[0].id, listed[0].created), (1, id, 10));
-        assert_eq!(id.to_string().parse::<ShareId>().unwrap(), id);
-    }
-
-    #[test]
-    fn the_file_is_private_and_does_not_contain_the_secret() {
-        let (_directory, shares) = in_new_directory();
-        let (_, secret) = shares.hand_out(terms(), 10).unwrap();
-        let text = fs::read_to_string(&shares.file.path).unwrap();
-        assert!(!text.contains(&**base32::encode(secret.expose())), "{text}");
         assert_eq!(fs::metadata(&shares.file.path).unwrap().mode() & 0o7777, 0o600);
     }
 
     #[test]
     fn a_one_use_secret_is_accepted_once_even_across_a_restart() {
         let (directory, shares) = in_new_directory();
-        let (_, secret) = shares.hand_out(one_use(), 10).unwrap();
+        let secret = shares.store(&one_use(), 10).unwrap().secret;
         assert!(shares.check(&secret, 11).is_ok() && shares.check(&secret, 11).is_ok());
         shares.consume(&secret, 11).unwrap();
         assert!(matches!(shares.consume(&secret, 12), Err(Refusal::Used)));
@@ -489,14 +428,12 @@ mod tests {
         let restarted = Shares::at(&directory.path().join("haul/shares.toml"));
         assert!(matches!(restarted.consume(&secret, 12), Err(Refusal::Used)));
         assert_eq!(restarted.list().unwrap()[0].used, Some(11));
-        let error = restarted.record(&secret, one_use(), 13).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::AlreadyExists);
     }
 
     #[test]
     fn only_one_of_several_threads_that_use_a_secret_at_once_succeeds() {
         let (_directory, shares) = in_new_directory();
-        let (_, secret) = shares.hand_out(one_use(), 10).unwrap();
+        let secret = shares.store(&one_use(), 10).unwrap().secret;
         let admitted = std::thread::scope(|scope| {
             let threads: Vec<_> =
                 (0..8).map(|_| scope.spawn(|| shares.consume(&secret, 11).is_ok())).collect();
@@ -509,7 +446,7 @@ mod tests {
     #[test]
     fn a_one_use_secret_is_refused_if_its_use_cannot_be_saved() {
         let (_directory, shares) = in_new_directory();
-        let (_, secret) = shares.hand_out(one_use(), 10).unwrap();
+        let secret = shares.store(&one_use(), 10).unwrap().secret;
         let mut lock = shares.file.path.clone().into_os_string();
         lock.push(".lock");
         fs::remove_file(&lock).unwrap();
@@ -522,23 +459,10 @@ mod tests {
     #[test]
     fn a_secret_expires_by_the_clock_of_the_sharer() {
         let (_directory, shares) = in_new_directory();
-        let (_, secret) = shares.hand_out(Terms { expires: Some(20), ..one_use() }, 10).unwrap();
+        let terms = Terms { expires: Some(20), ..one_use() };
+        let secret = shares.store(&terms, 10).unwrap().secret;
         assert!(matches!(shares.consume(&secret, 20), Err(Refusal::Expired)));
         assert!(shares.consume(&secret, 19).is_ok());
-    }
-
-    #[test]
-    fn a_revoked_secret_is_refused() {
-        let (_directory, shares) = in_new_directory();
-        let (id, secret) = shares.hand_out(terms(), 10).unwrap();
-        let (_, other) = shares.hand_out(terms(), 10).unwrap();
-        shares.revoke(id, 11).unwrap();
-        shares.revoke(id, 12).unwrap();
-        assert!(matches!(shares.consume(&secret, 12), Err(Refusal::Revoked)));
-        assert!(shares.consume(&other, 12).is_ok());
-        assert_eq!(shares.list().unwrap()[0].revoked, Some(11));
-        let unknown = ShareId([0; 5]);
-        assert_eq!(shares.revoke(unknown, 12).unwrap_err().kind(), ErrorKind::NotFound);
     }
 
     #[test]
@@ -552,7 +476,12 @@ mod tests {
         assert!(restarted.consume(&again.secret, 20).is_ok());
         // Other terms, and another share, have secrets of their own.
         let other = Terms { label: "/data".to_owned(), ..terms() };
-        for terms in [Terms { is_writable: false, ..terms() }, one_use(), other] {
+        let (read_only, owners) = (
+            Terms { is_writable: false, ..terms() },
+            // Formerly, holders of the ticket without it could set owners as soon as a run with it was begun.
+            Terms { sets_owners: true, ..terms() },
+        );
+        for terms in [read_only, owners, one_use(), other] {
             assert_ne!(restarted.store(&terms, 20).unwrap().secret, first.secret);
         }
     }
@@ -579,6 +508,7 @@ mod tests {
         let is_meant = |label: &str| label == terms().label;
         assert_eq!(shares.revoke_all(is_meant, 11).unwrap(), 1);
         assert_eq!(shares.revoke_all(is_meant, 12).unwrap(), 0);
+        assert_eq!(shares.list().unwrap()[0].revoked, Some(11));
         assert!(matches!(shares.consume(&first.secret, 12), Err(Refusal::Revoked)));
         assert!(shares.consume(&second.secret, 12).is_ok());
         assert_ne!(shares.store(&terms(), 12).unwrap().secret, first.secret);
@@ -590,12 +520,11 @@ mod tests {
     #[test]
     fn secrets_that_ended_a_month_ago_are_removed_and_still_refused() {
         let (_directory, shares) = in_new_directory();
-        let (_, expired) = shares.hand_out(Terms { expires: Some(20), ..terms() }, 10).unwrap();
-        let (_, used) = shares.hand_out(one_use(), 10).unwrap();
-        let (_, lasting) = shares.hand_out(terms(), 10).unwrap();
+        let expiring = Terms { expires: Some(20), ..terms() };
+        let [expired, used, lasting] =
+            [expiring, one_use(), terms()].map(|terms| shares.store(&terms, 10).unwrap().secret);
         shares.consume(&used, 15).unwrap();
-        // The stored share is one more entry.
-        for (now, count) in [(15, 4), (21, 2)] {
+        for (now, count) in [(15, 3), (21, 1)] {
             shares.store(&terms(), now + ENDED_LIFETIME).unwrap();
             assert_eq!(shares.list().unwrap().len(), count);
         }

@@ -20,6 +20,9 @@ mod testing;
 mod tests;
 mod upnp;
 
+#[cfg(feature = "fuzzing")]
+pub use self::upnp::fuzzing;
+
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroU16;

@@ -40,7 +40,7 @@ pub(super) struct Mapping {
 pub(super) async fn map(route: Route, port: NonZeroU16) -> Result<Mapping> {
     let (gateway, own) = (GatewayAddress::IpV4(route.gateway), IpAddr::V4(route.own));
     let mapped = PortMapping::new(gateway, own, InternetProtocol::Tcp, port, options(port)).await;
-    Mapping::checked(mapped.map_err(|failure| failed(&failure))?).await
+    Mapping::checked(mapped.map_err(|failure| failed(&failure))?, None).await
 }
 
 impl Mapping {
@@ -58,7 +58,8 @@ impl Mapping {
     ///
     /// # Errors
     /// If the router does not respond or refuses it: the mapping lasts until its lease is over. A renewed mapping
-    /// without an address at which others reach it is removed.
+    /// without an address at which others reach it is removed. If the router renews it, but does not respond to the
+    /// request for its address, the last one counts.
     pub(super) async fn renew(&mut self) -> Result<()> {
         let (gateway, port) = (self.mapping.gateway(), self.mapping.internal_port());
         let options = options(self.mapping.external_port());
@@ -75,7 +76,8 @@ impl Mapping {
                     .map_err(MappingFailure::from)
             }
         };
-        *self = Self::checked(renewed.map_err(|failure| failed(&failure))?).await?;
+        let renewed = renewed.map_err(|failure| failed(&failure))?;
+        *self = Self::checked(renewed, Some(self.address.socket().ip())).await?;
         Ok(())
     }
 
@@ -87,9 +89,9 @@ impl Mapping {
         self.mapping.try_drop().await.map_err(|(failure, _)| failed(&failure))
     }
 
-    /// Accepts a mapping that other machines can reach, and removes any other.
-    async fn checked(mapping: PortMapping) -> Result<Self> {
-        match reached(&mapping).await {
+    /// Accepts a mapping that other machines can reach, and removes any other. `last` is the router's last address.
+    async fn checked(mapping: PortMapping, last: Option<IpAddr>) -> Result<Self> {
+        match reached(&mapping, last).await {
             Ok(address) => Ok(Self { mapping, address }),
             Err(error) => {
                 // If that fails, the mapping ends with its lease.
@@ -101,15 +103,18 @@ impl Mapping {
 }
 
 /// The address at which others reach a mapping.
-async fn reached(mapping: &PortMapping) -> Result<Address> {
+async fn reached(mapping: &PortMapping, last: Option<IpAddr>) -> Result<Address> {
     if mapping.lifetime() == 0 {
         return Err(refused("the router maps the port for 0 s"));
     }
     let ip = match mapping.mapping_type() {
         PortMappingType::Pcp { external_ip, .. } => external_ip,
         PortMappingType::NatPmp => {
-            let found = natpmp::external_address(mapping.gateway(), Some(TIMES)).await;
-            IpAddr::V4(found.map_err(|failure| failed(&MappingFailure::from(failure)))?)
+            match (natpmp::external_address(mapping.gateway(), Some(TIMES)).await, last) {
+                (Ok(found), _) => IpAddr::V4(found),
+                (Err(natpmp::Failure::Timeout), Some(last)) => last,
+                (Err(failure), _) => return Err(failed(&MappingFailure::from(failure))),
+            }
         }
     };
     external(ip, mapping.external_port().get())

@@ -2,8 +2,10 @@
 
 use std::io::Write as _;
 use std::net::TcpStream;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+
+use tokio::sync::Notify;
 
 use super::testing::{Router, granted, lifetime, respond};
 use super::*;
@@ -139,15 +141,17 @@ async fn a_pcp_mapping_is_renewed_with_its_nonce() {
     assert!(nonces.len() == 2 && nonces[0] == nonces[1], "{nonces:?}");
 }
 
-#[tokio::test]
-async fn nat_pmp_is_used_with_a_router_that_has_only_that() {
+/// A router that has only NAT-PMP, maps another port than requested, and returns its address if `has_address` says so.
+fn with_nat_pmp(has_address: impl Fn() -> bool + Send + 'static) -> Router {
     let router = Router::new();
     let record = router.recorder();
-    let router = router.pcp(Box::new(move |request| {
+    router.pcp(Box::new(move |request| {
         Some(match request {
             // "Unsupported version".
             [2, ..] => vec![0, 0x81, 0, 1, 0, 0, 0, 1],
-            [0, 0] => [&[0, 0x80, 0, 0, 0, 0, 0, 1][..], &EXTERNAL.octets()].concat(),
+            [0, 0] if has_address() => {
+                [&[0, 0x80, 0, 0, 0, 0, 0, 1][..], &EXTERNAL.octets()].concat()
+            }
             [0, 2, _, _, ports @ ..] => {
                 record(format!("NAT-PMP {ports:?}"));
                 let is_removed = ports[4..] == [0; 4];
@@ -156,7 +160,12 @@ async fn nat_pmp_is_used_with_a_router_that_has_only_that() {
             }
             _ => return None,
         })
-    }));
+    }))
+}
+
+#[tokio::test]
+async fn nat_pmp_is_used_with_a_router_that_has_only_that() {
+    let router = with_nat_pmp(|| true);
     let mut mapping = start(&router);
     // The router has chosen another port.
     assert_eq!(mapping.address().await.unwrap().to_string(), "203.0.113.7:51201");
@@ -165,6 +174,35 @@ async fn nat_pmp_is_used_with_a_router_that_has_only_that() {
     let requested = format!("NAT-PMP {:?}", [high, low, high, low, 0, 0, 0x0e, 0x10]);
     let removed = format!("NAT-PMP {:?}", [high, low, 0, 0, 0, 0, 0, 0]);
     assert_eq!(router.log(), [requested, removed]);
+}
+
+/// Formerly, it was removed.
+#[tokio::test]
+async fn a_renewed_mapping_stays_if_the_router_does_not_return_its_address_again() {
+    let (requests, silent) = (AtomicUsize::new(0), Arc::new(Notify::new()));
+    let is_silent = Arc::clone(&silent);
+    let router = with_nat_pmp(move || {
+        let is_first = requests.fetch_add(1, Ordering::Relaxed) == 0;
+        if !is_first {
+            is_silent.notify_one();
+        }
+        is_first
+    });
+    let mut mapping = request_mapping(router.route(), PORT).await.unwrap();
+    // From then on, nothing is waited for except the response that does not come.
+    let skip_time = async {
+        silent.notified().await;
+        tokio::time::pause();
+    };
+    let (renewed, ()) = tokio::join!(mapping.renew(), skip_time);
+    renewed.unwrap();
+    assert_eq!(mapping.address().to_string(), "203.0.113.7:51201");
+    let [high, low] = PORT.get().to_be_bytes();
+    let mapped = |external: [u8; 2]| {
+        let ports = [&[high, low], &external[..], &[0, 0, 0x0e, 0x10]].concat();
+        format!("NAT-PMP {ports:?}")
+    };
+    assert_eq!(router.log(), [mapped([high, low]), mapped([200, 1])]);
 }
 
 #[tokio::test]

@@ -50,7 +50,7 @@ impl Refusal {
             Self::Expired => "the ticket has expired",
             Self::Used => "the ticket was for one use, and has been used",
             Self::Busy => "too many sessions are open",
-            Self::Unsaved => "the sharer cannot save that the ticket was used",
+            Self::Unsaved => "the sharer cannot read or change its list of tickets",
             Self::Session => "the session has ended",
         }
     }
@@ -448,13 +448,14 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let shares = Shares::at(&directory.path().join("haul/shares.toml"));
         let label = "/data".to_owned();
-        let terms = Terms { label, expires: None, is_one_use: false, is_writable: false };
+        let (is_one_use, is_writable, sets_owners) = (false, false, false);
+        let terms = Terms { label, expires: None, is_one_use, is_writable, sets_owners };
         let stored = shares.store(&terms, 10).unwrap();
         let grant = Grant { stored: Some(shares.clone()), ..Grant::new(stored.secret) };
         let access = access(vec![grant.clone()]);
         assert!(access.has_valid_ticket_or_session());
         let session = open(&access, 1, &grant);
-        shares.revoke(stored.id, 11).unwrap();
+        assert_eq!(shares.revoke_all(|_| true, 11).unwrap(), 1);
         // A session that is open continues.
         assert!(access.has_valid_ticket_or_session());
         access.forget(&session);

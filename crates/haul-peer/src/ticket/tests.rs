@@ -71,6 +71,16 @@ fn the_bytes_are_those_of_the_documented_layout() {
 }
 
 #[test]
+fn the_test_vector_of_the_documentation_is_a_ticket() {
+    let mut ticket = ticket().with_addresses(["192.0.2.1:4180".parse().unwrap()]);
+    ticket.is_writable = true;
+    let text = ticket.to_string();
+    let page = include_str!("../../../../docs/peer-protocol.md");
+    assert!(page.contains(&format!("\n    {text}\n")), "{text}");
+    assert_eq!(text.parse(), Ok(ticket));
+}
+
+#[test]
 fn case_and_surrounding_white_space_do_not_matter() {
     let upper = full().to_upper();
     assert_eq!(upper.to_lowercase(), full().to_string());

@@ -22,8 +22,8 @@ pub(super) fn items(message: &[u8]) -> Result<usize, WireError> {
     Ok(count)
 }
 
-/// Removes the next field from the front, and returns its bytes if it is delimited by its length; nothing
-/// otherwise. `None` if it is cut or of an unknown type.
+/// Removes the next field from the front, and returns its bytes if it is delimited by its length; an empty
+/// slice otherwise. `None` if it is cut or of an unknown type.
 fn next_field<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let length = match varint(rest)? & 7 {
         0 => {

@@ -118,7 +118,7 @@ pub fn message_frame(message: &impl prost::Message) -> Result<Bytes, WireError> 
     Ok(frame.freeze())
 }
 
-/// The headers of a bulk frame with `length` bytes of data, which follow it: at most [`Limits::FULL`].
+/// The headers of a bulk frame with `length` bytes of data, which follow them: at most [`Limits::FULL`].
 pub fn bulk_head(bulk: &BulkHeader, length: usize) -> [u8; FRAME_HEADER + BULK_HEADER] {
     let mut head = [0; FRAME_HEADER + BULK_HEADER];
     head[..FRAME_HEADER].copy_from_slice(&header(kind::BULK, BULK_HEADER + length));
@@ -166,7 +166,8 @@ impl Deframer {
     /// The next frame, if it is complete.
     ///
     /// # Errors
-    /// If its length is out of range, or its data ends beyond the largest offset. The stream cannot be read further.
+    /// If its length is out of range, its data ends beyond the largest offset, or bulk data is not accepted yet. The
+    /// stream cannot be read further.
     pub fn next_frame(&mut self) -> Result<Option<Frame>, WireError> {
         let Some((kind, payload)) = self.peek()? else { return Ok(None) };
         if self.received.len() < FRAME_HEADER + payload {

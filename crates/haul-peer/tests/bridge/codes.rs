@@ -55,7 +55,7 @@ fn wrong(code: &Code) -> Code {
 }
 
 /// Waits until the code's number is free: the bridge may need a moment to notice that the sharer has left.
-async fn is_gone(bridge: &BridgeServer, code: &Code) {
+async fn until_gone(bridge: &BridgeServer, code: &Code) {
     let start = Instant::now();
     loop {
         let error = fetch(&address(bridge), code).await.unwrap_err();
@@ -92,7 +92,7 @@ async fn a_code_fetches_the_ticket_once() {
     let ticket = fetch(&address(&bridge), &offering.code).await.unwrap();
     assert_eq!(ticket, offering.ticket);
     assert_eq!(offering.next(), CodeEvent::Used);
-    is_gone(&bridge, &offering.code).await;
+    until_gone(&bridge, &offering.code).await;
     bridge.stop().await;
 }
 
@@ -133,7 +133,7 @@ async fn a_code_expires() {
     let bridge = bind(|builder| builder).await;
     let offering = offer(&bridge, Duration::from_millis(300)).await;
     assert_eq!(offering.next(), CodeEvent::Expired);
-    is_gone(&bridge, &offering.code).await;
+    until_gone(&bridge, &offering.code).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

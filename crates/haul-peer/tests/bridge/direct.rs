@@ -238,11 +238,16 @@ async fn connections_of_all_kinds_count_together() {
     let room = room();
     let _sharer = sharer(&bridge, &room).await;
     let mut client = Client::connect(&bridge).await;
-    let to_bridge::Body::Join(join) = client.join(&room, &[[1; 32]; 22]) else { panic!() };
+    let ids = |count: usize| (0..count).map(|_| random_id().unwrap()).collect::<Vec<_>>();
+    let to_bridge::Body::Join(join) = client.join(&room, &ids(22)) else { panic!() };
     let mut many = join.clone();
-    (many.reverse, many.crossings) = (bytes(&[[2; 32]; 22]), bytes(&[[3; 32]; 21]));
+    (many.reverse, many.crossings) = (bytes(&ids(22)), bytes(&ids(21)));
+    let mut most = many.clone();
+    most.crossings.pop();
     assert_eq!(client.refused(to_bridge::Body::Join(many)).await, Refusal::Invalid);
     let mut cut = join;
     (cut.connections, cut.reverse) = (Vec::new(), vec![Bytes::from_static(&[2; 31])]);
     assert_eq!(client.refused(to_bridge::Body::Join(cut)).await, Refusal::Invalid);
+    let response = client.request(to_bridge::Body::Join(most)).await;
+    assert!(matches!(response, from_bridge::Body::Joined(_)), "{response:?}");
 }

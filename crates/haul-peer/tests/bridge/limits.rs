@@ -34,7 +34,9 @@ async fn data_connections_without_a_counterpart_expire() {
 
 #[tokio::test]
 async fn a_connection_id_cannot_be_used_twice() {
-    let bridge = bind(|builder| builder).await;
+    // So long that only a refusal closes the second connection in time.
+    let claim = PATIENCE * 2;
+    let bridge = with_limits(BridgeLimits { claim, ..BridgeLimits::default() }).await;
     let _first = data(&bridge, &[7; 32]).await;
     tokio::time::sleep(Duration::from_millis(100)).await;
     let mut second = data(&bridge, &[7; 32]).await;
@@ -99,7 +101,8 @@ async fn a_rate_applies_to_all_pairs_of_a_sharer() {
     for copy in copies.collect::<Vec<_>>() {
         copy.await.unwrap();
     }
-    // 0.7 s for both together, less the pause after the last piece, which the receivers do not wait for.
+    // 0.7 s for both together, less the burst of 0.1 s and the pause after the last piece, which the receivers do not
+    // wait for.
     assert!(start.elapsed() >= Duration::from_millis(350), "{:?}", start.elapsed());
 }
 

@@ -126,8 +126,8 @@ async fn the_part_file_of_a_vanished_client_can_be_opened_at_once() {
     let lost_at = Instant::now();
     while let Err(busy) = next.create(&file, &options).await {
         assert_eq!(busy.kind(), ErrorKind::Busy, "{busy}");
-        // The server must detect the lost connection first.
-        assert!(lost_at.elapsed() < PATIENCE);
+        // The server must detect the lost connection first. A lost session lasts for a minute.
+        assert!(lost_at.elapsed() < PATIENCE / 2);
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }

@@ -9,6 +9,7 @@ mod lost;
 mod once;
 mod recorded;
 mod refusals;
+mod silent;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -13,7 +13,7 @@ use haul_peer::wire::messages::code::Refusal;
 use haul_peer::wire::messages::{Empty, Hello, ToClient, ToServer, to_client, to_server};
 use haul_peer::wire::{Deframer, Frame, Limits, decode, message_frame};
 use haul_storage::memory::MemoryStorage;
-use haul_storage::{CommitOptions, ErrorKind, Metadata, Range, Retry, Storage};
+use haul_storage::{CommitOptions, ErrorKind, LinkKind, Metadata, Range, Retry, Storage};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::sleep;
@@ -186,13 +186,16 @@ async fn sessions_are_shown_and_their_end_is_reported() {
     assert_eq!((end.received, end.route), (5, Route::Direct));
 }
 
+fn terms(is_one_use: bool) -> Terms {
+    let label = "x".to_owned();
+    Terms { label, expires: None, is_one_use, is_writable: false, sets_owners: false }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stored_ticket_for_one_use_stays_used_after_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let shares = Shares::at(&directory.path().join("state/shares.toml"));
-    let terms =
-        Terms { label: "x".to_owned(), expires: None, is_one_use: true, is_writable: false };
-    let (_, secret) = shares.hand_out(terms, 10).unwrap();
+    let secret = shares.store(&terms(true), 10).unwrap().secret;
     for is_first in [true, false] {
         let stored = |grant: &mut Grant| {
             grant.secret = secret.clone();
@@ -217,9 +220,7 @@ async fn a_stored_ticket_for_one_use_stays_used_after_a_restart() {
 async fn a_stored_ticket_is_refused_once_it_is_revoked() {
     let directory = tempfile::tempdir().unwrap();
     let shares = Shares::at(&directory.path().join("state/shares.toml"));
-    let terms =
-        Terms { label: "x".to_owned(), expires: None, is_one_use: false, is_writable: false };
-    let (id, secret) = shares.hand_out(terms, 10).unwrap();
+    let secret = shares.store(&terms(false), 10).unwrap().secret;
     let stored = |grant: &mut Grant| {
         grant.secret = secret.clone();
         grant.stored = Some(shares.clone());
@@ -228,7 +229,7 @@ async fn a_stored_ticket_is_refused_once_it_is_revoked() {
     let ticket = Ticket::new(shared.ticket.key, secret.clone())
         .with_addresses(shared.ticket.addresses().iter().copied());
     open(&ticket).await.unwrap();
-    shares.revoke(id, 20).unwrap();
+    shares.revoke_all(|_| true, 20).unwrap();
     let error = open(&ticket).await.unwrap_err();
     assert!(error.to_string().contains("has been revoked"), "{error}");
 }
@@ -259,7 +260,7 @@ async fn set_id_bits_are_not_set_for_a_client() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_share_that_is_not_writable_refuses_every_change() {
+async fn a_share_that_is_not_writable_refuses_changes() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("file"), "content").unwrap();
     let shared = share(directory.path(), |grant| grant.writable = false).await;
@@ -268,11 +269,13 @@ async fn a_share_that_is_not_writable_refuses_every_change() {
     let options =
         CommitOptions { metadata: Metadata::default(), replace: true, sync: false, expected: None };
     let bytes = Bytes::from_static(b"other");
+    let link = LinkKind::Symbolic(b"file".to_vec());
     let errors = [
         storage.write_whole(&path("file"), bytes, &options).await.unwrap_err(),
         storage.remove(&path("file")).await.unwrap_err(),
         storage.rename(&path("file"), &path("other")).await.unwrap_err(),
         storage.create_dir_as(&path("d"), None).await.unwrap_err(),
+        storage.create_link(&path("link"), &link, false).await.unwrap_err(),
         storage.create(&path("new"), &Default::default()).await.unwrap_err(),
         storage.set_metadata(&path("file"), &Metadata::default()).await.unwrap_err(),
     ];

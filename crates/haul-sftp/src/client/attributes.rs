@@ -47,11 +47,11 @@ pub(super) struct Attributes {
     no_mode: AtomicBool,
     /// The server sets attributes by path, but not by handle.
     by_path: AtomicBool,
-    /// The above is known from an earlier run only: test it once more with the first file.
+    /// `no_times` and `no_mode` are known from an earlier run only: test them once more with the first file.
     recalled: AtomicBool,
     /// Whether a time that was set has been read back.
     seen: AtomicBool,
-    /// Warnings printed so far.
+    /// Warnings sent so far.
     warned: Mutex<HashSet<String>>,
     warn: OnceLock<Warn>,
     /// The file that stores the refused attributes for later runs.
@@ -133,7 +133,7 @@ impl Attributes {
         });
     }
 
-    /// Remembers attributes that the server was found to refuse, and warns.
+    /// Remembers attributes, except for the owner, that the server was found to refuse, and warns.
     fn learn(&self, refused: &[Part]) {
         if refused.is_empty() {
             return;

@@ -58,17 +58,17 @@ struct Opened {
     found: Option<Identity>,
     /// The handle was passed on, to be closed or used elsewhere. A server may reuse the same handle at once, so closing
     /// it a second time could close another file.
-    is_given: Arc<AtomicBool>,
+    is_taken: Arc<AtomicBool>,
 }
 
 impl Opened {
     fn new(handle: Handle, found: Option<Identity>) -> Self {
-        Self { handle, found, is_given: Arc::default() }
+        Self { handle, found, is_taken: Arc::default() }
     }
 
     /// The handle, to the first caller only.
-    fn give(&self) -> Option<Handle> {
-        (!self.is_given.swap(true, Ordering::Relaxed)).then(|| self.handle.clone())
+    fn take(&self) -> Option<Handle> {
+        (!self.is_taken.swap(true, Ordering::Relaxed)).then(|| self.handle.clone())
     }
 }
 
@@ -239,7 +239,7 @@ impl Handles {
                 let Ok(opened) = handles.opened_as(&session, &on_lane).await else { return };
                 // The other handles may have been taken meanwhile, without this one.
                 if !handles.has(&session, &on_lane)
-                    && let Some(handle) = opened.give()
+                    && let Some(handle) = opened.take()
                 {
                     session.post(&Request::Close(handle));
                 }
@@ -321,13 +321,13 @@ impl Handles {
     /// Passes all handles to the caller, who must close them.
     pub(super) fn take_all(&self) -> Vec<(Arc<Session>, Handle)> {
         let mut open = self.lock();
-        let given = live(&open, |_| true).into_iter().filter_map(|(session, opened)| {
-            let handle = opened.give()?;
+        let taken = live(&open, |_| true).into_iter().filter_map(|(session, opened)| {
+            let handle = opened.take()?;
             Some((session, handle))
         });
-        let given = given.collect();
+        let taken = taken.collect();
         open.clear();
-        given
+        taken
     }
 
     /// Looks up and opens the file in one RTT, or uses prefetched responses to both. The returned attributes

@@ -34,8 +34,8 @@ pub struct SftpHost {
 /// A path of a location, resolved on the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resolved {
-    /// The absolute path on the server, with links resolved as far as the path exists. The path as requested
-    /// if the server refuses REALPATH.
+    /// The absolute path on the server, with links resolved as far as the path exists. If the server refuses
+    /// REALPATH, the path as requested; for a relative path that exists, `resolve` fails then.
     pub path: Bytes,
     /// The type of the entry at the path, after following links; `None` if there is none.
     pub kind: Option<FileKind>,
@@ -316,8 +316,8 @@ pub(super) struct Tries {
 impl Tries {
     /// Decides whether to retry after `error`, and waits for the pause before the retry.
     ///
-    /// Retries a limited number of times if the lane was lost or the server is busy. Before the first lane
-    /// has been opened, only a busy server is retried.
+    /// Retries a limited number of times if the lane was lost or the server is busy, but not after a retry that took
+    /// at least as long as a lane may be silent. Before the first lane has been opened, only a busy server is retried.
     pub(super) async fn again(&mut self, error: &Error) -> bool {
         let is_transient = match error.kind() {
             ErrorKind::Busy => error.retry() == Retry::Later,
@@ -326,13 +326,18 @@ impl Tries {
         };
         let Some(pause) = PAUSES_MS.get(self.failed).filter(|_| is_transient) else { return false };
         if self.since.elapsed() >= self.silence && self.failed > 0 {
-            // A second lane was silent too, so the server is to blame, not the lane.
+            // Probably the lane of the retry was silent: the server is to blame, not the lane.
             return false;
         }
         self.failed += 1;
         sleep(Duration::from_millis(*pause)).await;
         self.since = Instant::now();
         true
+    }
+
+    /// The operation has made progress, so its next failure counts as the first.
+    pub(super) fn progressed(&mut self) {
+        (self.failed, self.since) = (0, Instant::now());
     }
 
     /// Whether this is the first try.

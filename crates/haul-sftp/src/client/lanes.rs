@@ -44,7 +44,7 @@ struct Opener {
     leading: bool,
     /// Requests that every new lane prefetches, to open the current file.
     opened: Option<Ahead>,
-    /// A path that the user gave, and the path to which it resolves.
+    /// A path of the user, and the path to which it resolves.
     resolved: Option<(Bytes, Bytes)>,
 }
 
@@ -149,15 +149,15 @@ impl Lanes {
 
     /// Like [`Lanes::prefetch`], for a source path. If a large transfer was announced, further lanes prefetch a piece
     /// of it each, in case it is a file.
-    pub(super) fn prefetch_source(&self, given: &Bytes) {
+    pub(super) fn prefetch_source(&self, requested: &Bytes) {
         self.pool.with(|opener, open, supply| {
             if !open.is_empty() || supply.opening() > 0 {
                 return;
             }
-            opener.prefetched = prefetch::of_source(given);
-            let is_directory = given.ends_with(b"/");
+            opener.prefetched = prefetch::of_source(requested);
+            let is_directory = requested.ends_with(b"/");
             if supply.expected() > 1 && !is_directory {
-                let file = prefetch::of_file(given);
+                let file = prefetch::of_file(requested);
                 opener.prefetched.extend(file.iter().cloned());
                 opener.prefetched.push(prefetch::of_piece(0));
                 opener.opened =
@@ -201,13 +201,13 @@ impl Lanes {
         })
     }
 
-    /// Sets the path to which a path of the user resolves: prefetched responses for one apply to the other.
-    pub(super) fn resolved(&self, given: Bytes, path: Bytes) {
+    /// Sets the path to which a path of the user resolves: responses prefetched for `requested` are used for `path`.
+    pub(super) fn resolved(&self, requested: Bytes, path: Bytes) {
         self.pool.with(|opener, open, _| {
             for lane in open {
-                lane.same_as_prefetched(|early| prefetch::resolved(early, &given, &path));
+                lane.same_as_prefetched(|early| prefetch::resolved(early, &requested, &path));
             }
-            opener.resolved = Some((given, path));
+            opener.resolved = Some((requested, path));
         });
     }
 
@@ -274,8 +274,8 @@ impl Connect for Opener {
         if self.rtts == 0 {
             self.rtts = session.rtts;
         }
-        if let Some((given, path)) = &self.resolved {
-            session.same_as_prefetched(|early| prefetch::resolved(early, given, path));
+        if let Some((requested, path)) = &self.resolved {
+            session.same_as_prefetched(|early| prefetch::resolved(early, requested, path));
         }
         if !leads && !self.wants(&prefetched) {
             for request in self.as_resolved(&prefetched) {
@@ -351,8 +351,8 @@ impl Opener {
     /// Rewrites requests for a path of the user to those for the path to which it resolves.
     fn as_resolved(&self, requests: &[Request]) -> Vec<Request> {
         let mut requests = requests.to_vec();
-        if let Some((given, path)) = &self.resolved {
-            requests.iter_mut().for_each(|early| prefetch::resolved(early, given, path));
+        if let Some((requested, path)) = &self.resolved {
+            requests.iter_mut().for_each(|early| prefetch::resolved(early, requested, path));
         }
         requests
     }

@@ -194,6 +194,7 @@ impl Listing {
                         self.remove_returned(&mut names);
                         let batch = self.entries(names).await;
                         if !batch.is_empty() {
+                            self.tries.progressed();
                             return Some(batch);
                         }
                     }
@@ -214,6 +215,7 @@ impl Listing {
                     self.remove_returned(&mut names);
                     let batch = self.entries(names).await;
                     if !batch.is_empty() {
+                        self.tries.progressed();
                         return Some(batch);
                     }
                 }

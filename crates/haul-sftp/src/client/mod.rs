@@ -1,7 +1,7 @@
 //! The client: a directory on a server as a storage.
 //!
 //! `host` is a server with its `lanes`, each a `session` over a channel. `storage` is a directory
-//! on it, with `read`, `write`, `whole` (small files), `place` (renames of new files) and `list`.
+//! on it, with `read`, `write`, `whole` (small files), `naming` (renames of new files) and `list`.
 //! `handles` has the open handles of a file, one per lane; `opening` chooses the lane for an open.
 //! `prefetch`, `part`, `table` and `trailing_check` save RTTs. `directories` caches which paths are
 //! directories and not links, `patience` limits waits, `quirks` has what a server does not announce,
@@ -17,11 +17,11 @@ mod host;
 mod inner;
 mod lanes;
 mod list;
+mod naming;
 mod opening;
 mod part;
 mod part_file;
 mod patience;
-mod place;
 mod prefetch;
 mod quirks;
 mod read;

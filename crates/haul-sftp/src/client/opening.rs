@@ -56,7 +56,7 @@ impl Drop for Lane {
     }
 }
 
-/// An attempt to open something, on a shared lane first and if that is refused on a reserved one.
+/// An attempt to open something: on a shared lane first and, if the server refuses that, on a reserved one.
 #[derive(Debug)]
 pub(super) struct Opening<'a> {
     host: &'a SftpHost,

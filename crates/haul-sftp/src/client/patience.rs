@@ -257,7 +257,7 @@ mod tests {
         ] {
             assert_eq!(limit(&request), LASTING, "{request:?}");
         }
-        // A terabyte within the server at 1 MiB/s.
+        // 1 TiB within the server at 1 MiB/s.
         assert!(limit(&copy(1 << 40)) > Duration::from_secs(1 << 20));
         // 256 KiB at 4 KiB/s.
         let data = Block::from(Bytes::from(vec![0; 256 << 10]));

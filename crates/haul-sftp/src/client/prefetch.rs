@@ -1,5 +1,5 @@
-//! Prefetched requests of a lane. They are sent along with the greeting, before their results are needed, so that they
-//! cost no RTT of their own. An equal request soon afterwards gets the prefetched response.
+//! Prefetched requests of a lane. They are sent before their results are needed, most along with the greeting, so that
+//! they cost no RTT of their own. An equal request soon afterwards gets the prefetched response.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -122,14 +122,14 @@ impl<A> Prefetch<A> {
     }
 }
 
-/// Requests that determine the type of a path that the user gave as source, and list it if it is a directory.
-pub(super) fn of_source(given: &Bytes) -> Vec<Request> {
+/// Requests that determine the type of a source path of the user, and list it if it is a directory.
+pub(super) fn of_source(requested: &Bytes) -> Vec<Request> {
     let names = || Request::Readdir(first_handle());
     vec![
-        Request::Realpath(given.clone()),
-        Request::Stat(given.clone()),
-        Request::Stat(given.clone()),
-        Request::Opendir(given.clone()),
+        Request::Realpath(requested.clone()),
+        Request::Stat(requested.clone()),
+        Request::Stat(requested.clone()),
+        Request::Opendir(requested.clone()),
         names(),
         names(),
         names(),
@@ -139,25 +139,25 @@ pub(super) fn of_source(given: &Bytes) -> Vec<Request> {
 /// Requests that find the nearest existing directory among the `prefixes` of a destination's path, and look up `names`
 /// in the destination, if it is a directory.
 pub(super) fn of_destination(
-    given: &Bytes,
+    requested: &Bytes,
     prefixes: &[(Bytes, usize)],
     names: &[Vec<u8>],
 ) -> Vec<Request> {
     let both = |path: &Bytes| [Request::Realpath(path.clone()), Request::Stat(path.clone())];
     let mut requests: Vec<_> = prefixes.iter().flat_map(|(path, _)| both(path)).collect();
-    requests.push(Request::Lstat(given.clone()));
+    requests.push(Request::Lstat(requested.clone()));
     // A second time, for the storage that is opened there.
-    requests.push(Request::Stat(given.clone()));
-    let slash: &[u8] = if given.ends_with(b"/") { b"" } else { b"/" };
-    let within = names.iter().map(|name| Request::Lstat([given, slash, name].concat().into()));
+    requests.push(Request::Stat(requested.clone()));
+    let slash: &[u8] = if requested.ends_with(b"/") { b"" } else { b"/" };
+    let within = names.iter().map(|name| Request::Lstat([requested, slash, name].concat().into()));
     requests.extend(within);
     requests
 }
 
 /// Requests that open a source path if it is a file. Nothing else may be open on the lane.
-pub(super) fn of_file(given: &Bytes) -> Vec<Request> {
-    let (path, flags, attrs) = (given.clone(), OpenFlags::READ, Attrs::default());
-    vec![Request::Stat(given.clone()), Request::Open { path, flags, attrs }]
+pub(super) fn of_file(requested: &Bytes) -> Vec<Request> {
+    let (path, flags, attrs) = (requested.clone(), OpenFlags::READ, Attrs::default());
+    vec![Request::Stat(requested.clone()), Request::Open { path, flags, attrs }]
 }
 
 /// The request that reads piece `number` of the first file opened on a lane.
@@ -166,17 +166,17 @@ pub(super) fn of_piece(number: u64) -> Request {
     Request::Read { handle: first_handle(), offset: number * PIECE, length }
 }
 
-/// Rewrites a prefetched request for the path that the user gave (`given`) to the equal request for `path`, to which it
+/// Rewrites a prefetched request for a path of the user (`requested`) to the equivalent one for `path`, to which it
 /// resolves. As `path` does not end in a link, STAT becomes LSTAT.
-pub(super) fn resolved(early: &mut Request, given: &Bytes, path: &Bytes) {
+pub(super) fn resolved(early: &mut Request, requested: &Bytes, path: &Bytes) {
     match early {
-        Request::Stat(of) if of == given => *early = Request::Lstat(path.clone()),
-        Request::Opendir(of) | Request::Open { path: of, .. } if of == given => {
+        Request::Stat(of) if of == requested => *early = Request::Lstat(path.clone()),
+        Request::Opendir(of) | Request::Open { path: of, .. } if of == requested => {
             of.clone_from(path);
         }
         Request::Lstat(of) => {
-            let below = of.strip_prefix(&given[..]).filter(|below| below.starts_with(b"/"));
-            if let Some(below) = below.filter(|_| given != path) {
+            let below = of.strip_prefix(&requested[..]).filter(|below| below.starts_with(b"/"));
+            if let Some(below) = below.filter(|_| requested != path) {
                 *of = [&path[..], below].concat().into();
             }
         }
@@ -197,21 +197,21 @@ mod tests {
 
     #[test]
     fn each_response_is_used_once_and_only_for_an_equal_request() {
-        let given = Bytes::from_static(b"/a");
-        let requests = of_source(&given);
+        let requested = Bytes::from_static(b"/a");
+        let requests = of_source(&requested);
         let count = requests.len();
         let prefetch = Prefetch::new(requests.into_iter().zip(0..).collect());
-        assert_eq!(prefetch.take(&Request::Stat(given.clone())), Some(1));
-        assert_eq!(prefetch.take(&Request::Lstat(given.clone())), None);
-        assert_eq!(prefetch.take(&Request::Stat(given.clone())), Some(2));
-        assert_eq!(prefetch.take(&Request::Stat(given.clone())), None);
+        assert_eq!(prefetch.take(&Request::Stat(requested.clone())), Some(1));
+        assert_eq!(prefetch.take(&Request::Lstat(requested.clone())), None);
+        assert_eq!(prefetch.take(&Request::Stat(requested.clone())), Some(2));
+        assert_eq!(prefetch.take(&Request::Stat(requested.clone())), None);
         let other = Bytes::from_static(b"/b");
         prefetch.change(|early| {
             if let Request::Opendir(path) = early {
                 path.clone_from(&other);
             }
         });
-        assert_eq!(prefetch.take(&Request::Opendir(given)), None);
+        assert_eq!(prefetch.take(&Request::Opendir(requested)), None);
         assert_eq!(prefetch.take(&Request::Opendir(other)), Some(3));
         assert_eq!(count, 7);
     }
@@ -232,13 +232,13 @@ mod tests {
 
     #[test]
     fn an_outdated_response_is_not_used() {
-        let given = Bytes::from_static(b"/a");
-        let prefetch = Prefetch::new(vec![(Request::Stat(given.clone()), 1)]);
+        let requested = Bytes::from_static(b"/a");
+        let prefetch = Prefetch::new(vec![(Request::Stat(requested.clone()), 1)]);
         prefetch.forget();
-        assert!(prefetch.has(&Request::Stat(given.clone())) && !prefetch.is_empty());
+        assert!(prefetch.has(&Request::Stat(requested.clone())) && !prefetch.is_empty());
         prefetch.lock()[0].until = Instant::now() - Duration::from_millis(1);
-        assert!(!prefetch.has(&Request::Stat(given.clone())));
-        assert_eq!(prefetch.take(&Request::Stat(given)), None);
+        assert!(!prefetch.has(&Request::Stat(requested.clone())));
+        assert_eq!(prefetch.take(&Request::Stat(requested)), None);
         assert!(!prefetch.is_empty());
         prefetch.forget();
         assert!(prefetch.is_empty() && prefetch.lock().is_empty());

@@ -1,9 +1,10 @@
 //! Quirks that a server does not announce: managed servers in front of an object store accept the bytes of a file in
 //! order only, and some allow one handle at a time.
 //!
-//! The order of writes is tested once, before anything depends on it. Few handles are detected if an open is refused on
-//! a shared lane and succeeds on a lane where nothing else is open. Then a file is read and written over one lane; if
-//! the server allows only one handle per session, each file and each listing gets a lane of its own.
+//! The order of writes is tested once, before anything depends on it. Few handles are detected when an open is refused:
+//! one per file, if the file is open on another lane; one per session, if the open succeeds on a lane where nothing
+//! else is open. Then a file is read and written over one lane; if the server allows only one handle per session, each
+//! file and each listing gets a lane of its own.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -13,7 +14,7 @@ use tokio::sync::Semaphore;
 
 use super::session::Session;
 
-/// Most sessions for small files at once, if the server allows one handle per session.
+/// Most sessions at once for handles that are open only briefly, if the server allows one handle per session.
 const BRIEF: usize = 4;
 
 /// Quirks of a server, as far as they are known.
@@ -80,7 +81,7 @@ impl Quirks {
         self.makes_digests.load(Ordering::Relaxed)
     }
 
-    /// Whether a file must not be opened a second time.
+    /// Whether a file must not be opened while it is open already.
     pub(super) fn are_handles_few(&self) -> bool {
         self.one_handle_a_file.load(Ordering::Relaxed) || self.is_one_handle_a_session()
     }

@@ -35,7 +35,7 @@ pub(super) struct SftpFile {
 impl SftpFile {
     /// Opens `path`; a link is refused. All lanes must find the same version of the file.
     pub(super) async fn open(inner: &Arc<Inner>, path: &RelPath) -> Result<Self> {
-        let file = Self::open_changing(inner, path).await?;
+        let file = Self::opened(inner, path, None, true).await?;
         file.handles.expect(file.identity.clone());
         Ok(file)
     }
@@ -46,25 +46,31 @@ impl SftpFile {
         path: &RelPath,
         first: Range,
     ) -> Result<Self> {
-        let file = Self::opened(inner, path, Some(first)).await?;
+        let file = Self::opened(inner, path, Some(first), false).await?;
         file.handles.expect(file.identity.clone());
         Ok(file)
     }
 
-    /// Opens a file that is still being written, whose version may change.
+    /// Opens a file that is still being written, whose version may change: what was prefetched might be outdated.
     pub(super) async fn open_changing(inner: &Arc<Inner>, path: &RelPath) -> Result<Self> {
-        Self::opened(inner, path, None).await
+        Self::opened(inner, path, None, false).await
     }
 
-    async fn opened(inner: &Arc<Inner>, path: &RelPath, first: Option<Range>) -> Result<Self> {
+    /// Opens `path` and reads `first`. With `prefetches`, each lane that opens it reads its next piece.
+    async fn opened(
+        inner: &Arc<Inner>,
+        path: &RelPath,
+        first: Option<Range>,
+        prefetches: bool,
+    ) -> Result<Self> {
         let on_server = inner.on_server(path);
         let handles = Arc::new(Handles::new(inner, path, on_server, OpenFlags::READ));
-        if first.is_some() {
+        if !prefetches {
             handles.expect_first();
         }
         handles.open_on_new();
         handles.open_ahead(Duration::ZERO);
-        // In one flight: what was opened below a link is closed again, and nothing is read from it.
+        // In one flight: what was opened below a link is closed again, and what was read from it is discarded.
         let (checked, attrs) = join(inner.check_parent(path), handles.open_first(first)).await;
         checked?;
         let attrs = attrs?;

@@ -35,11 +35,11 @@ use crate::codec::{
 };
 use crate::transport::{Channel, Outgoing};
 
-/// The longest response accepted, in bytes: OpenSSH's longest packet, and extra room for servers that return all bytes
-/// requested and do not count the header.
+/// The longest response accepted, in bytes, except lists of names ([`NAMES_MAX`]): OpenSSH's longest packet, and extra
+/// room for servers that return all bytes requested and do not count the header.
 const RESPONSE_MAX: u32 = OPENSSH_PACKET_MAX + 4096;
 
-/// The age up to which a measured packet RTT is current; at least two RTTs.
+/// The age up to which a measured packet RTT is current, if two RTTs are not longer.
 const RECENT: Duration = Duration::from_millis(100);
 
 /// One SFTP session.
@@ -185,7 +185,7 @@ impl Session {
         self.shared.request_within(request, patience::copied(bytes))
     }
 
-    /// The server's capabilities. Waits for its greeting.
+    /// The server's capabilities. Waits for its greeting and its limits.
     pub(super) async fn server(&self) -> Result<Arc<Server>> {
         let mut server = self.shared.server.subscribe();
         let known = async { server.wait_for(Option::is_some).await.map(|server| server.clone()) };

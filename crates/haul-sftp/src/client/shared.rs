@@ -16,8 +16,8 @@ use super::server::Server;
 use super::table::Table;
 use crate::codec::{Handle, Request, Response};
 
-/// The longest response to READDIR accepted, in bytes, and the limit for all such responses of a lane that are not
-/// consumed yet. AWS Transfer Family and others list a whole directory in one packet.
+/// The longest response to READDIR accepted, in bytes, and the limit for all long ones of a lane that are not consumed
+/// yet. AWS Transfer Family and others list a whole directory in one packet.
 pub(super) const NAMES_MAX: u32 = 64 << 20;
 
 /// The id of the first request.
@@ -97,7 +97,7 @@ impl Ahead {
 #[derive(Debug)]
 pub(super) struct Waiter {
     response: oneshot::Sender<Result<Response>>,
-    /// When the request was sent, if its response measures the RTT.
+    /// When the request was queued, if its response measures the RTT.
     sent: Option<Instant>,
     weight: u64,
     /// The request opens a file or directory.
@@ -212,7 +212,7 @@ impl Shared {
         self.register(&mut self.lock(), request, limit, None).1
     }
 
-    /// Registers a request. `sent`: when it was sent, if that is known.
+    /// Registers a request. `sent`: when it was queued; `None` if it was sent with the greeting.
     fn register(
         self: &Arc<Self>,
         waiting: &mut Waiting,

@@ -68,12 +68,17 @@ impl SftpUpload {
         // With one handle, a part file cannot be read while it is written, which resuming needs.
         let can_resume = quirks.writes() != Some(Writes::InOrder) && !quirks.are_handles_few();
         let found = match options.resume && can_resume {
-            true => file_length(inner, &part_on_server).await?,
+            true => existing_part(inner, &part_on_server).await?,
             false => None,
         };
+        let length = found.as_ref().map(|found| found.size.unwrap_or_default());
         let journal_path = inner.journal_path(path);
-        let mut journal = PartJournal::look(journal_path, options, found, Writes::AnyOrder).await?;
+        let mut journal =
+            PartJournal::look(journal_path, options, length, Writes::AnyOrder).await?;
         if journal.resumes() {
+            if let Some(found) = found {
+                make_private(inner, &part_on_server, &found).await?;
+            }
             // This opens the part file, but never creates one, and refuses a link.
             handles.open_ahead(Duration::ZERO);
             handles.any(0).await?;
@@ -89,7 +94,7 @@ impl SftpUpload {
                 return Box::pin(Self::create(inner, path, &anew)).await;
             }
             // A part file without a journal is not resumed.
-            journal = PartJournal::default();
+            journal = journal.unrecorded();
         }
         let upload = Self {
             inner: Arc::clone(inner),
@@ -526,8 +531,8 @@ fn is_lost(error: &Error) -> bool {
     error.kind() == ErrorKind::Unreachable
 }
 
-/// The length of the file at `path`; `None` if there is none.
-async fn file_length(inner: &Inner, path: &Bytes) -> Result<Option<u64>> {
+/// The attributes of the part file at `path`; `None` if there is no file.
+async fn existing_part(inner: &Inner, path: &Bytes) -> Result<Option<Attrs>> {
     let look = Request::Lstat(path.clone());
     let prefetched = inner.host.prefetched(&look).await;
     let found = match prefetched {
@@ -535,10 +540,20 @@ async fn file_length(inner: &Inner, path: &Bytes) -> Result<Option<u64>> {
         None => inner.host.request_with_retries(&look).await?,
     };
     match found {
-        Response::Attrs(attrs) if attrs.kind() == Some(FileKind::File) => {
-            Ok(Some(attrs.size.unwrap_or_default()))
-        }
+        Response::Attrs(attrs) if attrs.kind() == Some(FileKind::File) => Ok(Some(attrs)),
         Response::Attrs(_) | Response::Status { status: Status::NoSuchFile, .. } => Ok(None),
         other => Err(inner.at_root(error::unexpected("access", other))),
     }
+}
+
+/// Gives the part file at `path`, `found` with these attributes, the mode of a new one: a run that was interrupted just
+/// before the rename had set the final mode, which may let others read the file, and its owner not write to it.
+async fn make_private(inner: &Inner, path: &Bytes, found: &Attrs) -> Result<()> {
+    if found.permissions.is_none_or(|mode| mode & 0o7777 == PART_MODE) {
+        return Ok(());
+    }
+    let attrs = Attrs { permissions: Some(PART_MODE), ..Attrs::default() };
+    let set = Request::Setstat(path.clone(), attrs);
+    // A refusal is ignored: the server may set no modes, and opening the file reports that it cannot be written.
+    inner.host.request_with_retries(&set).await.map(drop)
 }

@@ -26,7 +26,7 @@ pub mod name {
     pub const EXPAND_PATH: &[u8] = b"expand-path@openssh.com";
     /// The digest of a file (draft-ietf-secsh-filexfer-09, 9.1.2), as haul's server announces it.
     pub const CHECK_FILE_NAME: &[u8] = b"check-file-name";
-    /// The same, together with the digest of an open file, as some servers announce both.
+    /// Some servers announce both `check-file-name` and `check-file-handle` (the digest of an open file) by this.
     pub const CHECK_FILE: &[u8] = b"check-file";
     /// The server's limits.
     pub const LIMITS: &[u8] = b"limits@openssh.com";

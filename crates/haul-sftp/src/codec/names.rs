@@ -67,7 +67,7 @@ impl Names {
         head.u32(self.left).raw(&self.front).raw(&self.rest.into_bytes()).done()
     }
 
-    /// Bytes in memory.
+    /// Bytes that are not decoded yet.
     pub fn held(&self) -> usize {
         self.front.len() + self.rest.len()
     }

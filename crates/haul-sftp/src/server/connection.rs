@@ -31,7 +31,7 @@ use super::share::Share;
 /// Timeout for a channel to request its subsystem.
 const GRACE: Duration = Duration::from_secs(60);
 
-/// Timeout for a client to accept the end of a session, or to close when the server stops.
+/// Timeout for a client to accept the end of a session, or to close when the server ends the connection.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// RFC 4254, section 5.1.
@@ -79,12 +79,15 @@ pub(super) async fn serve(
     let client_log = Arc::new(ClientLog::new(served.observer.clone(), from, admitted));
     let login_grace = served.login_grace;
     let hopeless = Arc::new(Notify::new());
+    let too_many_logins = Arc::new(Notify::new());
     let config = Arc::clone(&served.config);
     let connection = Connection {
         served,
         client: Arc::clone(&connected.0),
         client_log: Arc::clone(&client_log),
         hopeless: Arc::clone(&hopeless),
+        refused_logins: 0,
+        too_many_logins: Arc::clone(&too_many_logins),
         channels: Arc::new(Semaphore::new(limits::CHANNELS)),
         waiting: HashMap::new(),
     };
@@ -104,11 +107,15 @@ pub(super) async fn serve(
     };
     let handle = running.handle();
     let mut is_checked = false;
-    loop {
+    let (reason, words) = loop {
         tokio::select! {
             // The cause is not reported here: the client knows more about it.
             _ = &mut running => return Ok(()),
             () = hopeless.notified() => return Ok(()),
+            () = too_many_logins.notified() => {
+                let words = "Too many authentication failures";
+                break (Disconnect::NoMoreAuthMethodsAvailable, words);
+            }
             () = &mut login_deadline, if !is_checked => {
                 if !client_log.has_logged_in() {
                     client_log.login_timed_out();
@@ -116,12 +123,11 @@ pub(super) async fn serve(
                 }
                 is_checked = true;
             }
-            () = server.stopped() => break,
+            () = server.stopped() => break (Disconnect::ByApplication, "the server is stopping"),
         }
-    }
+    };
     let closing = async {
-        let words = "the server is stopping".to_owned();
-        if handle.disconnect(Disconnect::ByApplication, words, String::new()).await.is_ok() {
+        if handle.disconnect(reason, words.to_owned(), String::new()).await.is_ok() {
             drop(running.await);
         }
     };
@@ -137,6 +143,9 @@ struct Connection {
     client_log: Arc<ClientLog>,
     /// Notified by a session whose client does not accept its end within [`CLOSE_TIMEOUT`].
     hopeless: Arc<Notify>,
+    refused_logins: usize,
+    /// Notified after [`limits::LOGINS`] refused logins.
+    too_many_logins: Arc<Notify>,
     /// One permit per channel.
     channels: Arc<Semaphore>,
     /// Channels that have not requested a subsystem yet.
@@ -145,13 +154,26 @@ struct Connection {
 
 impl Connection {
     /// The client does not learn whether the user or the credential is wrong. The observer gets both.
-    fn refuse_login(&self, user: &str, with: Proof) -> Auth {
-        self.client_log.refused(user, with);
-        Auth::reject()
+    fn refuse_login(&mut self, user: &str, with: Proof) -> Auth {
+        if self.may_log_in() {
+            self.client_log.refused(user, with);
+            self.refused_logins += 1;
+        }
+        if !self.may_log_in() {
+            self.too_many_logins.notify_one();
+        }
+        // All methods are offered again. With `None`, the library would no longer offer passwords after a wrong one.
+        let proceed_with_methods = Some(self.served.config.methods.clone());
+        Auth::Reject { proceed_with_methods, partial_success: false }
+    }
+
+    /// Whether logins are still checked. Later requests may have arrived before the connection is closed.
+    const fn may_log_in(&self) -> bool {
+        self.refused_logins < limits::LOGINS
     }
 
     fn allows_key(&self, user: &str, key: &PublicKey, algorithm: &Algorithm) -> bool {
-        self.served.credentials.allows_key(user, key, algorithm)
+        self.may_log_in() && self.served.credentials.allows_key(user, key, algorithm)
     }
 
     /// Sends the reason of a refusal, and closes the channel.
@@ -174,7 +196,7 @@ impl Handler for Connection {
     type Error = russh::Error;
 
     async fn auth_password(&mut self, user: &str, password: &str) -> Result<Auth, Self::Error> {
-        if !self.served.credentials.allows_password(user, password) {
+        if !self.may_log_in() || !self.served.credentials.allows_password(user, password) {
             return Ok(self.refuse_login(user, Proof::Password));
         }
         self.client_log.logged_in(user, Proof::Password);

@@ -118,16 +118,6 @@ mod tests {
         assert!(!format!("{made:?}").contains("PRIVATE"));
     }
 
-    /// Regression: a temporary file left by a killed process with the same process ID was taken for the host key of
-    /// another process.
-    #[test]
-    fn a_host_key_is_created_beside_the_unfinished_one_of_a_killed_process() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("key");
-        fs::write(path.with_extension(format!("{}.new", std::process::id())), "").unwrap();
-        HostKey::read_or_create(&path).unwrap();
-    }
-
     #[test]
     fn a_key_that_others_can_read_is_refused() {
         let directory = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
 //! Limits of a session's requests and memory. No request can make the server allocate more than these allow.
 
-use crate::codec::OPENSSH_PACKET_MAX;
+use crate::codec::{DATA_HEAD, OPENSSH_PACKET_MAX};
 
 /// The longest packet accepted, in bytes.
 pub(super) const PACKET: u32 = OPENSSH_PACKET_MAX;
@@ -27,9 +27,11 @@ pub(super) const HELD_AT_MOST: usize = 4 * WINDOW as usize;
 /// RTT of 250 ms in one channel.
 pub(super) const WINDOW: u32 = 16 << 20;
 
-/// Most bytes of a session that are read and not yet encrypted: 16 payloads of full length. With their heads, 15
-/// responses fit.
-pub(super) const RESPONSE_BYTES: usize = 16 * PAYLOAD as usize;
+/// The longest response to READ in bytes, with its head.
+pub(super) const RESPONSE: usize = DATA_HEAD + PAYLOAD as usize;
+
+/// Most bytes of a session that are read and not yet encrypted: 16 of the longest responses.
+pub(super) const RESPONSE_BYTES: usize = 16 * RESPONSE;
 
 /// Packets shorter than this are copied out of the buffer they arrived in. Otherwise they would keep that buffer,
 /// which may be much longer, in memory.
@@ -44,6 +46,9 @@ pub(super) const SHORT: usize = 64 << 10;
 
 /// Most entries in one response to READDIR, as in OpenSSH.
 pub(super) const ENTRIES: usize = 100;
+
+/// Refused logins after which a connection is closed: the default of OpenSSH's `MaxAuthTries`.
+pub(super) const LOGINS: usize = 6;
 
 /// Most channels of a connection: the default of OpenSSH's `MaxSessions`.
 pub(super) const CHANNELS: usize = 10;

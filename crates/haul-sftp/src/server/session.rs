@@ -8,10 +8,9 @@
 //! goes on reading requests while the peer reads no responses: a peer may read only after it has sent more. The
 //! task stops reading only while a disk write is in progress, which ends by itself (see [`limits`]).
 //!
-//! Responses to READ are read into a buffer after the head of their packet and sent as they are.
-//! Their bytes count against the session's budget until the transport releases them. Payloads of
-//! WRITE, unless short, go to the disk in the pieces in which they arrived, with consecutive writes
-//! merged.
+//! Responses to READ are read into a buffer after the head of their packet and sent as they are. Their bytes count
+//! against the session's budget until the transport releases them. Payloads of WRITE, unless short, go to the disk in
+//! the pieces in which they arrived, with consecutive writes merged.
 
 mod error;
 
@@ -219,8 +218,7 @@ impl Session {
         if is_too_much { Err(SessionError::TooManyBytes) } else { Ok(()) }
     }
 
-    /// Decodes a packet and adds its request to the order, or responds at once if nothing has to be
-    /// done.
+    /// Decodes a packet and adds its request to the order, or responds at once if nothing has to be done.
     fn take(&mut self, frame: Frame) -> Result<(), SessionError> {
         let Frame { kind, body } = frame;
         let length = body.len();

@@ -9,7 +9,6 @@ use haul_net::Jail;
 use haul_storage::{BufferPool, Error, Result, WorkPool};
 
 use super::limits;
-use crate::codec::DATA_HEAD;
 
 /// How a directory is served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,14 +54,13 @@ impl Share {
         let threads = available_parallelism().map_or(4, usize::from).clamp(4, 16);
         let pool = WorkPool::new("haul-sftp-disk", threads)
             .map_err(|error| Error::from_io("start a thread", error))?;
-        let largest = DATA_HEAD + limits::PAYLOAD as usize;
         let share_of_each = options.memory / 2 / options.sessions.max(1);
         Ok(Self {
             jail,
             options,
             pool,
-            buffers: BufferPool::new(largest, limits::RESPONSE_BYTES / largest),
-            response_bytes: share_of_each.clamp(largest, limits::RESPONSE_BYTES),
+            buffers: BufferPool::new(limits::RESPONSE, limits::RESPONSE_BYTES / limits::RESPONSE),
+            response_bytes: share_of_each.clamp(limits::RESPONSE, limits::RESPONSE_BYTES),
             held: AtomicUsize::new(0),
         })
     }

@@ -11,9 +11,6 @@ use super::credentials::Credentials;
 use super::host_key::HostKey;
 use super::limits;
 
-/// Failed authentication attempts after which a connection is closed: sshd's `MaxAuthTries`.
-const ATTEMPTS: usize = 6;
-
 /// Delay of a refusal, whatever the reason.
 const REFUSAL: Duration = Duration::from_millis(500);
 
@@ -86,9 +83,11 @@ pub(super) fn config(host_key: &HostKey, credentials: &Credentials) -> Config {
         ))),
         methods,
         auth_rejection_time: REFUSAL,
-        // A request with `none` only queries the methods. The library counts it as a failed attempt.
+        // A request with `none` only queries the methods.
         auth_rejection_time_initial: Some(Duration::ZERO),
-        max_auth_attempts: ATTEMPTS,
+        // The server itself closes a connection after `LOGINS` refused logins. This limit also counts requests that
+        // reach no callback, such as those with a wrong signature, and `none`, the first of which is free in sshd.
+        max_auth_attempts: limits::LOGINS + 1,
         keys: vec![host_key.key.clone()],
         limits: Limits {
             rekey_write_limit: REKEY,

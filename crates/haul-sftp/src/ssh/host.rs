@@ -34,8 +34,8 @@ use super::transport::{
 };
 use crate::transport::First;
 
-/// Most jump hosts in a row. OpenSSH has no limit; hosts whose configurations jump through each
-/// other would never end.
+/// Most jump hosts in a row. OpenSSH has no limit, but without one, haul would never finish resolving hosts whose
+/// configurations jump through each other.
 const MAX_JUMPS: usize = 16;
 
 /// A host with its configuration from ssh_config. It remembers what worked (credential, host key),
@@ -231,7 +231,7 @@ impl SshHost {
     }
 
     /// Waits for the RTT of the first connection, which is known long before authentication ends.
-    /// `None` behind a proxy command or a jump host, where it cannot be measured.
+    /// `None` behind a proxy command or a jump host, where the TCP handshake does not measure it.
     pub async fn first_rtt(&self) -> Option<Duration> {
         if self.jump.is_some() || matches!(self.config.route, Route::Command(_)) {
             return None;
@@ -358,8 +358,8 @@ impl SshHost {
         }
     }
 
-    /// Adds the output of a ProxyCommand to the error of a stream that ended. Such an error does
-    /// not mean that the server is busy.
+    /// Adds the output of a ProxyCommand, if there is any, to the error of a stream that ended. An error with output
+    /// counts as the command's failure, not as a busy server.
     async fn behind_command(&self, error: Error, stderr: proxy::StderrCapture) -> Error {
         match error.kind() {
             ErrorKind::Busy | ErrorKind::Unreachable => {}

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use haul_storage::{Error, ErrorKind, Result};
+use haul_storage::{Error, ErrorKind, Result, without_secrets};
 use tokio::io::AsyncReadExt;
 use tokio::process::Command;
 use tokio::task::JoinHandle;
@@ -54,9 +54,7 @@ impl Captured {
 pub fn start(command: &str) -> Result<(Link, StderrCapture)> {
     // With `exec` the command replaces the shell, so that it is the process that is killed.
     let mut shell = Command::new("sh");
-    for name in haul_net::secret_variables() {
-        shell.env_remove(name);
-    }
+    without_secrets(shell.as_std_mut());
     let mut child = shell
         .arg("-c")
         .arg(format!("exec {command}"))

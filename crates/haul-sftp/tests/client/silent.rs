@@ -1,16 +1,18 @@
-//! Servers that accept requests and respond late or never: every wait is reported after 10 s, and all but that
-//! for a sync time out after 60 s. The clock is paused, so that minutes take no time.
+//! Servers that accept requests and respond late or never: every wait is reported after 10 s, and times out after
+//! 60 s, or after 30 min if it may be one for the server's disk. The clock is paused, so that minutes take no time.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::StreamExt;
 use haul_net::Waits;
-use haul_sftp::codec::{Extended, Request};
+use haul_sftp::codec::{Attrs, Extended, Name, Request, Response};
 use haul_sftp::{SftpHost, SftpStorage};
 use haul_storage::{
-    CommitOptions, CreateOptions, Error, ErrorKind, Location, Metadata, Range, RelPath, Result,
-    Storage,
+    Block, CommitOptions, CreateOptions, Error, ErrorKind, Location, Metadata, Range, RelPath,
+    Result, Storage, StorageExt,
 };
 use tokio::runtime::Handle;
 use tokio::time::Instant;
@@ -44,11 +46,19 @@ async fn ended<T>(future: impl Future<Output = T>) -> T {
 
 /// Checks the first report, and that the error names the same wait.
 fn check(reports: &Reports, error: &Error, what: &str) {
-    assert_eq!(reports.lock().unwrap().first(), Some(&(what.to_owned(), 10)));
-    assert_eq!(error.kind(), ErrorKind::Unreachable);
-    let text = error.to_string();
-    assert!(text.contains(&format!("the server was silent for 60 s ({what})")), "{text}");
+    check_limit(reports, error, what, 60);
 }
+
+/// Like [`check`], for a wait that ends after `limit` seconds.
+fn check_limit(reports: &Reports, error: &Error, what: &str, limit: u64) {
+    assert_eq!(reports.lock().unwrap().first(), Some(&(what.to_owned(), 10)));
+    assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+    let text = error.to_string();
+    assert!(text.contains(&format!("the server was silent for {limit} s ({what})")), "{text}");
+}
+
+/// The limit, in seconds, of requests that may wait for the server's disk.
+const LASTING: u64 = 30 * 60;
 
 async fn listed(storage: &dyn Storage) -> Result<usize> {
     let mut listing = storage.list(&RelPath::root()).await?;
@@ -107,6 +117,50 @@ async fn a_stalled_listing_times_out() {
     check(&reports, &error, "response to READDIR");
 }
 
+/// Formerly, the second lane that fell silent ended a listing of more than a minute, although names had arrived.
+#[tokio::test(start_paused = true)]
+async fn a_listing_that_makes_progress_continues_after_each_silent_lane() {
+    const NAMES: usize = 5;
+    const LANES: usize = 4;
+    static OPENED: AtomicUsize = AtomicUsize::new(0);
+    static REQUESTED: AtomicUsize = AtomicUsize::new(0);
+    let script = |request: &Request| {
+        match request {
+            Request::Opendir(_) => {
+                OPENED.fetch_add(1, Ordering::Relaxed);
+                REQUESTED.store(0, Ordering::Relaxed);
+            }
+            Request::Readdir(_) => {
+                let (lane, name) =
+                    (OPENED.load(Ordering::Relaxed), REQUESTED.fetch_add(1, Ordering::Relaxed) + 1);
+                // Each lane has a few new names, and is silent after them; the last one has the end.
+                return match name {
+                    _ if name <= NAMES * (lane - 1) => Some(Duration::ZERO),
+                    _ if name <= NAMES * lane => Some(Duration::from_secs(20)),
+                    _ => (lane == LANES).then_some(Duration::ZERO),
+                };
+            }
+            _ => {}
+        }
+        Some(Duration::ZERO)
+    };
+    let respond = |request: &Request| match (request, REQUESTED.load(Ordering::Relaxed)) {
+        (Request::Readdir(_), number) if number <= NAMES * LANES => {
+            let attrs = Attrs { size: Some(10), permissions: Some(0o100_644), ..Attrs::default() };
+            let name = Bytes::from(format!("f{number}"));
+            Some(Response::Names(vec![Name { name, long: Bytes::new(), attrs }]))
+        }
+        _ => None,
+    };
+    let waits = Waits::new(|_| {}).of("scripted:22");
+    let dial = Scripted { script, respond, waits };
+    let host = SftpHost::new(Arc::new(dial), Handle::current());
+    let location = Location::parse("sftp://scripted/").unwrap();
+    let storage = SftpStorage::open(host, location, Bytes::from_static(b"/"), None).await.unwrap();
+    assert_eq!(ended(listed(&*storage)).await.unwrap(), NAMES * LANES);
+    assert_eq!(OPENED.load(Ordering::Relaxed), LANES);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_read_without_a_response_times_out() {
     let (storage, reports) = storage(|request| match request {
@@ -118,6 +172,85 @@ async fn a_read_without_a_response_times_out() {
     let mut blocks = file.read_at(Range::new(0, 10));
     let error = ended(blocks.next()).await.unwrap().unwrap_err();
     check(&reports, &error, "response to READ");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_without_a_response_times_out() {
+    let (storage, reports) = storage(|request| match request {
+        Request::Write { .. } => None,
+        _ => Some(Duration::ZERO),
+    })
+    .await;
+    let file = storage.create(&path("new"), &CreateOptions::default()).await.unwrap();
+    // 1 s longer than the limit of a short request, at 4 KiB/s.
+    let block = Block::from(Bytes::from(vec![0; 4 << 10]));
+    let error = ended(file.write_at(0, block)).await.unwrap_err();
+    check_limit(&reports, &error, "response to WRITE", 61);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_directory_that_is_not_created_times_out() {
+    let (storage, reports) = storage(|request| match request {
+        Request::Mkdir(..) => None,
+        _ => Some(Duration::ZERO),
+    })
+    .await;
+    let error = ended(storage.create_dir(&path("new"))).await.unwrap_err();
+    check(&reports, &error, "response to MKDIR /new");
+}
+
+/// These may wait for the server's disk: they are reported like other waits, but have more time.
+#[tokio::test(start_paused = true)]
+async fn a_removal_without_a_response_times_out_after_half_an_hour() {
+    let (storage, reports) = storage(|request| match request {
+        Request::Remove(_) => None,
+        _ => Some(Duration::ZERO),
+    })
+    .await;
+    let error = ended(storage.remove(&path("f"))).await.unwrap_err();
+    check_limit(&reports, &error, "response to REMOVE /f", LASTING);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rename_without_a_response_times_out_after_half_an_hour() {
+    let (storage, reports) = storage(|request| match request {
+        Request::Extended(Extended::PosixRename { .. }) => None,
+        _ => Some(Duration::ZERO),
+    })
+    .await;
+    let error = ended(storage.rename(&path("f"), &path("g"))).await.unwrap_err();
+    check_limit(&reports, &error, "response to posix-rename /g", LASTING);
+}
+
+/// Commits a file of 10 bytes, without a sync.
+async fn committed(storage: &dyn Storage) -> Result<()> {
+    let file = storage.create(&path("new"), &CreateOptions::default()).await.unwrap();
+    let metadata = Metadata::default();
+    let options = CommitOptions { metadata, replace: false, sync: false, expected: None };
+    file.commit(10, &options).await
+}
+
+/// Unlike posix-rename, RENAME replaces nothing.
+#[tokio::test(start_paused = true)]
+async fn a_new_file_that_is_not_renamed_times_out_after_half_an_hour() {
+    let (storage, reports) = storage(|request| match request {
+        Request::Rename { .. } => None,
+        _ => Some(Duration::ZERO),
+    })
+    .await;
+    let error = ended(committed(&*storage)).await.unwrap_err();
+    check_limit(&reports, &error, "response to RENAME /new", LASTING);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_file_that_is_not_closed_times_out_after_half_an_hour() {
+    let (storage, reports) = storage(|request| match request {
+        Request::Close(_) => None,
+        _ => Some(Duration::ZERO),
+    })
+    .await;
+    let error = ended(committed(&*storage)).await.unwrap_err();
+    check_limit(&reports, &error, "response to CLOSE", LASTING);
 }
 
 #[tokio::test(start_paused = true)]

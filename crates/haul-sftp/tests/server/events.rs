@@ -11,17 +11,19 @@ use russh::client::{Config, Handle, Handler, connect};
 
 use crate::login::{PASSWORD, Site};
 
+/// The events of a server.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<ClientEvent>>>);
+pub struct Log(Arc<Mutex<Vec<ClientEvent>>>);
 
 impl Log {
-    fn of(&self, builder: SftpServerBuilder) -> SftpServerBuilder {
+    /// Records the events of a server.
+    pub fn of(&self, builder: SftpServerBuilder) -> SftpServerBuilder {
         let log = Arc::clone(&self.0);
         builder.observer(move |event| log.lock().unwrap().push(event))
     }
 
     /// All events, once `count` clients are disconnected.
-    async fn until_disconnected(&self, count: usize) -> Vec<ClientEvent> {
+    pub async fn until_disconnected(&self, count: usize) -> Vec<ClientEvent> {
         loop {
             let events = self.0.lock().unwrap().clone();
             let is_end =
@@ -47,7 +49,8 @@ impl Handler for Trusting {
     }
 }
 
-async fn connected(site: &Site) -> Handle<Trusting> {
+/// A client that has not logged in.
+pub async fn connected(site: &Site) -> Handle<Trusting> {
     connect(Arc::new(Config::default()), site.server.address(), Trusting).await.unwrap()
 }
 
@@ -83,11 +86,9 @@ async fn every_refused_login_is_reported_with_the_unescaped_name() {
         assert!(!client.authenticate_password(user, password).await.unwrap().success());
     }
     drop(client);
-    let mut other_key = site.command("ssh-keygen");
-    other_key.args(["-q", "-t", "ed25519", "-N", "", "-f", "other"]);
-    site.run(other_key).await;
-    fs::rename(site.here("other"), site.beside("key")).unwrap();
-    fs::rename(site.here("other.pub"), site.beside("key.pub")).unwrap();
+    site.new_key("other");
+    fs::rename(site.beside("other"), site.beside("key")).unwrap();
+    fs::rename(site.beside("other.pub"), site.beside("key.pub")).unwrap();
     site.fails(site.sftp("pwd")).await;
     let refused: Vec<_> = log
         .until_disconnected(2)

@@ -111,8 +111,11 @@ async fn a_component_swapped_for_a_link_during_an_open_does_not_lead_outside() {
         }
     });
     let mut client = dir.session().await;
-    let mut opened = 0;
-    for _ in 0..2_000 {
+    // A busy disk may keep the path as it is during thousands of opens.
+    let (mut opened, mut refused, mut changes, mut was_opened) = (0, 0, 0, true);
+    while opened + refused < 2_000 || changes < 200 {
+        assert!(opened + refused < 2_000_000, "{opened} opened, {refused} refused");
+        let before = opened;
         match client.call(&open("way/secret", OpenFlags::READ)).await {
             Response::Handle(handle) => {
                 opened += 1;
@@ -121,12 +124,15 @@ async fn a_component_swapped_for_a_link_during_an_open_does_not_lead_outside() {
                 assert_eq!(data.into_bytes(), &b"inside"[..]);
                 assert_eq!(client.status(&Request::Close(handle)).await, Status::Ok);
             }
-            other => assert!(matches!(other, Response::Status { .. }), "{other:?}"),
+            Response::Status { .. } => refused += 1,
+            other => panic!("{other:?}"),
+        }
+        if std::mem::replace(&mut was_opened, opened > before) != was_opened {
+            changes += 1;
         }
     }
     ends.store(true, Ordering::Relaxed);
     swapping.join().unwrap();
-    assert!(opened > 0, "no open succeeded");
 }
 
 #[tokio::test]

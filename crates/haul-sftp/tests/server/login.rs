@@ -1,13 +1,20 @@
 //! A whole server with a key and a password: authentication, session limits, and stopping.
 
 use std::fs;
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
 
-use haul_sftp::server::{AuthorizedKeys, Credentials, Password, SftpServer, SftpServerBuilder};
+use haul_sftp::server::{
+    AuthorizedKeys, ClientAction, ClientEvent, Credentials, Password, SftpServer, SftpServerBuilder,
+};
+use haul_sftp::ssh::{ConfigFile, SshHost, SshOptions};
+use haul_storage::ErrorKind;
 use tempfile::TempDir;
 
-use crate::events::Trusting;
+use crate::events::{Log, connected};
+use crate::prompter::ScriptedUser;
 
 /// A server, a directory for it and one for its client.
 pub(crate) struct Site {
@@ -30,12 +37,7 @@ impl Site {
         for name in ["served", "here"] {
             fs::create_dir(directory.path().join(name)).unwrap();
         }
-        let key = directory.path().join("key");
-        let made = Command::new("ssh-keygen")
-            .args(["-q", "-t", "ed25519", "-N", "", "-f"])
-            .arg(&key)
-            .status();
-        assert!(made.unwrap().success());
+        let key = new_key(directory.path(), "key");
         let keys = AuthorizedKeys::read(&key.with_extension("pub")).unwrap();
         let credentials =
             Credentials::new("me").with_keys(keys).with_password(Password::new(PASSWORD));
@@ -58,6 +60,11 @@ impl Site {
 
     pub(crate) fn beside(&self, path: &str) -> PathBuf {
         self.directory.path().join(path)
+    }
+
+    /// Generates a key that the server does not accept.
+    pub(crate) fn new_key(&self, name: &str) -> PathBuf {
+        new_key(self.directory.path(), name)
     }
 
     pub(crate) fn port(&self) -> u16 {
@@ -119,6 +126,14 @@ impl Site {
     }
 }
 
+fn new_key(directory: &Path, name: &str) -> PathBuf {
+    let key = directory.join(name);
+    let mut command = Command::new("ssh-keygen");
+    command.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&key);
+    assert!(command.status().unwrap().success());
+    key
+}
+
 fn both(output: &Output) -> (String, String) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (text(&output.stdout), text(&output.stderr))
@@ -135,9 +150,7 @@ async fn a_key_authenticates_its_user_only() {
 
     fs::remove_file(site.beside("key")).unwrap();
     fs::remove_file(site.beside("key.pub")).unwrap();
-    let mut keygen = site.command("ssh-keygen");
-    keygen.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(site.beside("key"));
-    site.run(keygen).await;
+    site.new_key("key");
     assert!(site.fails(site.sftp("pwd")).await.contains("Permission denied"));
 }
 
@@ -153,25 +166,117 @@ async fn the_reported_fingerprint_is_that_of_the_host_key() {
 }
 
 #[tokio::test]
-async fn the_right_password_is_accepted_and_a_connection_ends_after_six_wrong_ones() {
-    use russh::client::{Config, connect};
+async fn the_right_password_is_accepted_for_its_user_only() {
     let site = Site::new().await;
-    let config = std::sync::Arc::new(Config::default());
-    let address = site.server.address();
-    let mut client = connect(std::sync::Arc::clone(&config), address, Trusting).await.unwrap();
+    let mut client = connected(&site).await;
     assert!(!client.authenticate_password("you", PASSWORD).await.unwrap().success());
     assert!(client.authenticate_password("me", PASSWORD).await.unwrap().success());
+}
 
-    let mut client = connect(config, address, Trusting).await.unwrap();
-    let mut attempts = 0;
-    while let Ok(outcome) = client.authenticate_password("me", "wrong").await
-        && !client.is_closed()
-    {
-        assert!(!outcome.success());
-        attempts += 1;
+/// A command of OpenSSH that logs in with these passwords one after the other, then with the last one again and
+/// again. Each prompt leaves a line in the file `prompts` of its directory.
+fn ssh_with_passwords(site: &Site, passwords: &[&str], options: &[&str]) -> Command {
+    fs::write(site.here("passwords"), passwords.join("\n") + "\n").unwrap();
+    let script =
+        "#!/bin/sh\necho prompt >> prompts\nhead -n $(wc -l < prompts) passwords | tail -n 1\n";
+    fs::write(site.here("askpass"), script).unwrap();
+    fs::set_permissions(site.here("askpass"), fs::Permissions::from_mode(0o700)).unwrap();
+    let mut command = site.command("sftp");
+    for option in ["PasswordAuthentication=yes"].iter().chain(options) {
+        command.args(["-o", option]);
     }
-    assert_eq!(attempts, 6);
-    assert!(client.authenticate_password("me", PASSWORD).await.map_or(true, |one| !one.success()));
+    command.env("SSH_ASKPASS", site.here("askpass")).env("SSH_ASKPASS_REQUIRE", "force");
+    command.args(site.ssh_options()).arg("me@127.0.0.1");
+    command
+}
+
+/// Regression: after the first wrong password, the server no longer offered the method.
+#[tokio::test]
+async fn a_user_of_openssh_can_mistype_the_password_twice() {
+    let site = Site::new().await;
+    let passwords = ["wrong", "still wrong", PASSWORD];
+    site.run(ssh_with_passwords(&site, &passwords, &["PubkeyAuthentication=no"])).await;
+    assert_eq!(fs::read_to_string(site.here("prompts")).unwrap().lines().count(), 3);
+
+    // The same after a wrong key.
+    let key = site.new_key("other");
+    fs::remove_file(site.here("prompts")).unwrap();
+    let identity = format!("IdentityFile={}", key.display());
+    fs::remove_file(site.beside("key")).unwrap();
+    site.run(ssh_with_passwords(&site, &passwords, &[&identity])).await;
+    assert_eq!(fs::read_to_string(site.here("prompts")).unwrap().lines().count(), 3);
+}
+
+/// A server as haul's host, with these keys and no others.
+fn host(site: &Site, identities: Vec<PathBuf>, user: &Arc<ScriptedUser>) -> SshHost {
+    let options = SshOptions {
+        identities,
+        config: ConfigFile::None,
+        options: vec![
+            format!("UserKnownHostsFile={}", site.beside("known").display()),
+            "GlobalKnownHostsFile=none".to_owned(),
+            "IdentityAgent=none".to_owned(),
+        ],
+        ..SshOptions::default()
+    };
+    let prompter = Arc::clone(user) as _;
+    SshHost::resolve(Some("me"), "127.0.0.1", Some(site.port()), &options, prompter).unwrap()
+}
+
+/// Regression: after the first wrong password, the server no longer offered the method.
+#[tokio::test]
+async fn a_user_of_haul_can_mistype_the_password_twice() {
+    let site = Site::new().await;
+    let user = ScriptedUser::responding(&["wrong", "still wrong", PASSWORD]);
+    host(&site, vec![site.new_key("other")], &user).connect().await.unwrap();
+    assert_eq!(user.shown_count("'s password: "), 3);
+}
+
+#[tokio::test]
+async fn haul_reports_that_a_server_has_refused_too_many_keys() {
+    let site = Site::new().await;
+    let user = ScriptedUser::responding(&[]);
+    let keys = (0..7).map(|n| site.new_key(&format!("other{n}"))).collect();
+    let error = host(&site, keys, &user).connect().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unauthenticated, "{error}");
+    assert!(error.to_string().contains("Too many authentication failures"), "{error}");
+}
+
+/// The number of logins that a server has refused.
+fn refused_logins(events: &[ClientEvent]) -> usize {
+    let is_refusal = |event: &&ClientEvent| matches!(event.action, ClientAction::Refused { .. });
+    events.iter().filter(is_refusal).count()
+}
+
+#[tokio::test]
+async fn a_connection_ends_with_the_sixth_refused_login() {
+    let log = Log::default();
+    let site = Site::with(|builder| log.of(builder)).await;
+    let mut client = connected(&site).await;
+    while !client.is_closed() {
+        // An error if the connection ends meanwhile.
+        let outcome = client.authenticate_password("me", "wrong").await;
+        assert!(outcome.map_or(true, |outcome| !outcome.success()));
+    }
+    let events = log.until_disconnected(1).await;
+    assert_eq!(refused_logins(&events), 6, "{events:?}");
+}
+
+/// As with sshd (MaxAuthTries 6). Regression: the request `none`, with which OpenSSH begins, counted too.
+#[tokio::test]
+async fn six_logins_of_openssh_are_checked_before_the_connection_ends() {
+    let log = Log::default();
+    let site = Site::with(|builder| log.of(builder)).await;
+    let options = ["PubkeyAuthentication=no", "NumberOfPasswordPrompts=20"];
+    let output = site.fails(ssh_with_passwords(&site, &["wrong"], &options)).await;
+    assert!(output.contains("Too many authentication failures"), "{output}");
+    let events = log.until_disconnected(1).await;
+    assert_eq!(refused_logins(&events), 6, "{events:?}");
+
+    // The sixth is accepted if it is the right one.
+    fs::remove_file(site.here("prompts")).unwrap();
+    let passwords = ["1", "2", "3", "4", "5", PASSWORD];
+    site.run(ssh_with_passwords(&site, &passwords, &options)).await;
 }
 
 #[tokio::test]
@@ -185,7 +290,7 @@ async fn a_server_without_credentials_or_directory_does_not_start() {
         .bind()
         .await
         .unwrap_err();
-    assert_eq!(error.kind(), haul_storage::ErrorKind::NotFound);
+    assert_eq!(error.kind(), ErrorKind::NotFound);
 }
 
 #[tokio::test]

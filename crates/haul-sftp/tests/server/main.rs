@@ -2,6 +2,9 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 #![expect(clippy::print_stderr, reason = "a skipped test prints that")]
 
+#[path = "../support/prompter.rs"]
+mod prompter;
+
 mod clients;
 mod events;
 mod jail;

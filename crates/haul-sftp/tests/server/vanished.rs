@@ -46,7 +46,7 @@ async fn a_session_ends_although_its_vanished_client_reads_no_responses() {
         client.send(&Request::Read { handle: handle.clone(), offset: 0, length: 261_120 });
     }
     client.send(&write(&handle, 0, "late"));
-    while client.unreceived() < 15 {
+    while client.unreceived() < 16 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     client.disconnect();

@@ -12,7 +12,7 @@ use haul_bench::guard::end_with_thread;
 use haul_sftp::ssh::{PasswordSource, Secret, SshOptions};
 use haul_storage::{Error, ErrorKind, Retry};
 
-use crate::person::ScriptedUser;
+use crate::prompter::ScriptedUser;
 use crate::sshd::Sshd;
 use crate::{greet, host, host_with_prompter, with};
 

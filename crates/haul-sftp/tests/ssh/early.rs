@@ -6,7 +6,7 @@ use bytes::Bytes;
 use haul_sftp::ssh::{PasswordSource, Secret, SshHost, SshOptions};
 use haul_storage::{ErrorKind, Retry};
 
-use crate::person::ScriptedUser;
+use crate::prompter::ScriptedUser;
 use crate::sshd::Sshd;
 use crate::{host, host_with_prompter, pattern, with};
 

@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use haul_sftp::ssh::SshOptions;
 use haul_storage::{Error, ErrorKind, Retry};
 
-use crate::person::ScriptedUser;
+use crate::prompter::ScriptedUser;
 use crate::sshd::{Sshd, output, public};
 use crate::{greet, host, host_with_prompter, with};
 

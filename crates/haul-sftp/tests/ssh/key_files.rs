@@ -9,7 +9,7 @@ use std::process::Command;
 use haul_sftp::ssh::SshOptions;
 use haul_storage::ErrorKind;
 
-use crate::person::ScriptedUser;
+use crate::prompter::ScriptedUser;
 use crate::sshd::{Sshd, output};
 use crate::{greet, host_with_prompter};
 

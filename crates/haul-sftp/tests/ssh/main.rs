@@ -7,6 +7,8 @@
 mod peer;
 #[path = "../../../haul-net/tests/support/port.rs"]
 mod port;
+#[path = "../support/prompter.rs"]
+mod prompter;
 #[path = "../support/sshd.rs"]
 #[expect(dead_code, reason = "the tests of the program use the rest")]
 mod sshd;
@@ -18,7 +20,6 @@ mod configuration;
 mod early;
 mod host_keys;
 mod key_files;
-mod person;
 mod reach;
 mod terrapin;
 mod transfer;

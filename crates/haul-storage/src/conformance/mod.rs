@@ -208,6 +208,7 @@ cases! {
         a_commit_removes_its_own_records if |c| c.resume;
         an_abort_removes_the_records_of_an_earlier_run if |c| c.resume;
         a_commit_removes_the_records_of_an_earlier_run if |c| c.resume;
+        an_emptied_part_file_loses_its_records if |c| c.resume;
         records_of_several_files_do_not_mix if |c| c.resume;
     }
     reading {

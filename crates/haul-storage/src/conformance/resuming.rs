@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::fixture::{Failure, Fixture, Outcome, block, content, fresh, replacing, write};
 use crate::{
     CreateOptions, ErrorKind, Held, Identity, Range, RangeSet, RelPath, SourceVersion, Timestamp,
-    WriteAt,
+    WriteAt, part_name,
 };
 
 const SIZE: usize = 200_000;
@@ -166,7 +168,7 @@ pub(super) async fn a_commit_removes_its_own_records(fixture: Fixture) -> Outcom
     writer.abort(false).await?;
     let names = fixture.all_names(&fixture.dir).await?;
     ensure_eq!(names, vec![path.name().to_vec()], "all names after another writer was aborted");
-    Ok(())
+    nothing_is_recorded(&fixture, &path).await
 }
 
 /// As when an earlier run has begun to copy the file, and this run creates a hard link instead.
@@ -183,7 +185,7 @@ pub(super) async fn an_abort_removes_the_records_of_an_earlier_run(fixture: Fixt
     let writer = fixture.resume_from(&path, &source("a", SIZE as u64)).await?;
     holds_nothing(&*writer)?;
     writer.abort(false).await?;
-    Ok(())
+    nothing_is_recorded(&fixture, &path).await
 }
 
 pub(super) async fn a_commit_removes_the_records_of_an_earlier_run(fixture: Fixture) -> Outcome {
@@ -192,7 +194,26 @@ pub(super) async fn a_commit_removes_the_records_of_an_earlier_run(fixture: Fixt
     writer.abort(true).await?;
     drop(writer);
     let writer = fixture.resume(&path).await?;
-    write_from(&fixture, &*writer, &path, HALF).await
+    write_from(&fixture, &*writer, &path, HALF).await?;
+    nothing_is_recorded(&fixture, &path).await
+}
+
+/// Otherwise a later run would take holes of the part file for data.
+pub(super) async fn an_emptied_part_file_loses_its_records(fixture: Fixture) -> Outcome {
+    let path = fixture.path("file")?;
+    let Some(writer) = recorded_half(&fixture, &path).await? else { return Ok(()) };
+    writer.abort(true).await?;
+    drop(writer);
+    // Another run, which records nothing.
+    let writer = fixture.create(&path).await?;
+    if fixture.any_order() {
+        writer.write_at(SIZE as u64 - 1, block(&[1])).await?;
+    } else {
+        write(&*writer, &content(SIZE as u64, 2), SIZE).await?;
+    }
+    writer.abort(true).await?;
+    drop(writer);
+    holds_none_of_it(&fixture, &path).await
 }
 
 pub(super) async fn records_of_several_files_do_not_mix(fixture: Fixture) -> Outcome {
@@ -229,6 +250,23 @@ fn ranges(start: usize, end: usize) -> RangeSet {
     let mut ranges = RangeSet::new();
     ranges.insert(Range::between(start as u64, end as u64));
     ranges
+}
+
+/// Fails if records of an earlier run are left: it creates a part file without any.
+async fn nothing_is_recorded(fixture: &Fixture, path: &RelPath) -> Outcome {
+    let part = path.with_name(part_name(path.name()))?;
+    let bytes = Bytes::from(content(SIZE as u64, 2));
+    fixture.storage.write_whole(&part, bytes, &replacing()).await?;
+    holds_none_of_it(fixture, path).await
+}
+
+/// Fails if a part file is resumed that has no records.
+async fn holds_none_of_it(fixture: &Fixture, path: &RelPath) -> Outcome {
+    let writer = fixture.resume_from(path, &source("a", SIZE as u64)).await?;
+    let held = writer.held();
+    ensure!(held.ranges().is_empty(), "without records it holds {held:?}");
+    writer.abort(false).await?;
+    Ok(())
 }
 
 fn holds_nothing(writer: &dyn WriteAt) -> Outcome {

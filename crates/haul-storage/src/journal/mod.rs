@@ -6,18 +6,16 @@
 //! only ranges marked as synced count. An interrupted copy to a disk sets that mark, a killed one does not. Length
 //! and allocation of the part file never count.
 
+mod location;
 mod part_journal;
 mod record;
 
-use std::ffi::OsStr;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
 
-use crate::{Error, Held, Range, RangeSet, Result, SourceVersion, Writes, rewritten_journal_name};
+use crate::{Error, Held, Range, RangeSet, Result, SourceVersion, Writes};
 
+pub use location::JournalPath;
 pub use part_journal::PartJournal;
 pub use record::{Header, Record};
 
@@ -25,7 +23,7 @@ pub use record::{Header, Record};
 #[derive(Debug)]
 pub struct Journal {
     file: File,
-    path: PathBuf,
+    path: JournalPath,
 }
 
 /// The journal of an earlier run.
@@ -41,19 +39,18 @@ enum Loaded {
 
 impl Journal {
     /// What a part file of `length` bytes holds of `source`, according to the journal at `path`.
-    pub fn held(path: &Path, source: &SourceVersion, length: u64, writes: Writes) -> Held {
-        let at = path.display();
+    pub fn held(path: &JournalPath, source: &SourceVersion, length: u64, writes: Writes) -> Held {
         match Self::load(path, source) {
             Ok(Loaded::Ranges(ranges)) => Held::of(ranges, length, writes),
             Ok(Loaded::Nothing) => Held::StartedOver("it has no journal".to_owned()),
-            Ok(Loaded::Unusable(why)) => Held::StartedOver(format!("{why} (journal {at})")),
-            Err(error) => Held::StartedOver(format!("its journal {at} cannot be read: {error}")),
+            Ok(Loaded::Unusable(why)) => Held::StartedOver(format!("{why} (journal {path})")),
+            Err(error) => Held::StartedOver(format!("its journal {path} cannot be read: {error}")),
         }
     }
 
     /// Reads the journal at `path`, which must belong to `source`.
-    fn load(path: &Path, source: &SourceVersion) -> io::Result<Loaded> {
-        let mut file = match File::open(path) {
+    fn load(path: &JournalPath, source: &SourceVersion) -> io::Result<Loaded> {
+        let mut file = match path.open() {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Loaded::Nothing),
             Err(error) => return Err(error),
@@ -99,29 +96,14 @@ impl Journal {
     ///
     /// # Errors
     /// If the file cannot be written.
-    pub fn start(path: &Path, source: &SourceVersion, written: &RangeSet) -> Result<Self> {
-        let started = Self::start_file(path, source, written);
-        started.map_err(|error| Error::from_io("start the journal", error).at(path.display()))
-    }
-
-    fn start_file(path: &Path, source: &SourceVersion, written: &RangeSet) -> io::Result<Self> {
-        // Written beside the old journal and renamed, so that a kill loses no records.
-        let fresh = unfinished(path);
+    pub fn start(path: &JournalPath, source: &SourceVersion, written: &RangeSet) -> Result<Self> {
         let mut bytes = Vec::new();
         Record::Header(header(path, source)).encode(&mut bytes);
         written.iter().for_each(|range| Record::Range(range).encode(&mut bytes));
-        // Removes a file or link of that name; a link is not followed.
-        match std::fs::remove_file(&fresh) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
+        match path.replace(|file| file.write_all(&bytes)) {
+            Ok(file) => Ok(Self { file, path: path.clone() }),
+            Err(error) => Err(Error::from_io("start the journal", error).at(path)),
         }
-        // Private, because the journal names the source.
-        let mut options = OpenOptions::new();
-        options.create_new(true).write(true).mode(0o600);
-        let mut file = options.open(&fresh)?;
-        file.write_all(&bytes)?;
-        std::fs::rename(&fresh, path)?;
-        Ok(Self { file, path: path.to_owned() })
     }
 
     /// Records that `ranges` have reached the part file. One small write at the end of the file.
@@ -155,40 +137,13 @@ impl Journal {
 }
 
 /// Removes the journal at `path`, if it exists.
-fn remove_at(path: &Path) -> Result<()> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(Error::from_io("remove the journal", error))
-        }
-        _ => Ok(()),
-    }
+fn remove_at(path: &JournalPath) -> Result<()> {
+    path.remove().map_err(|error| Error::from_io("remove the journal", error))
 }
 
-fn header(path: &Path, source: &SourceVersion) -> Header {
-    let boot = [boot_id(), mount_of(path)].concat();
+fn header(path: &JournalPath, source: &SourceVersion) -> Header {
+    let boot = [boot_id(), path.mount()].concat();
     Header::new(boot, source.to_string())
-}
-
-/// Identifies the mount of the directory of `path`: data written before a disk was unplugged may be missing
-/// when it is mounted again. Empty if unknown.
-#[cfg(target_os = "linux")]
-fn mount_of(path: &Path) -> Vec<u8> {
-    use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
-
-    // STATX_MNT_ID_UNIQUE of Linux 6.8: never reused. The number of STATX_MNT_ID is reused after an
-    // unmount.
-    const UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let parent = parent.unwrap_or(Path::new("."));
-    let wanted = StatxFlags::MNT_ID | UNIQUE;
-    let Ok(found) = statx(CWD, parent, AtFlags::empty(), wanted) else { return Vec::new() };
-    let device = (found.stx_dev_major, found.stx_dev_minor);
-    format!(" mount {} on {}:{}", found.stx_mnt_id, device.0, device.1).into_bytes()
-}
-
-#[cfg(not(target_os = "linux"))]
-fn mount_of(_path: &Path) -> Vec<u8> {
-    Vec::new()
 }
 
 /// The boot id of the operating system; empty if unknown, and then equal to every other unknown one.
@@ -196,13 +151,6 @@ fn boot_id() -> Vec<u8> {
     std::fs::read("/proc/sys/kernel/random/boot_id")
         .map(|id| id.trim_ascii().to_vec())
         .unwrap_or_default()
-}
-
-/// The path of a new journal until it is complete and replaces the one at `path`.
-fn unfinished(path: &Path) -> PathBuf {
-    let name = path.file_name().unwrap_or_default().as_encoded_bytes();
-    let fresh = rewritten_journal_name(name);
-    path.with_file_name(OsStr::from_bytes(&fresh))
 }
 
 /// Decodes records from a file in bounded memory.

@@ -5,13 +5,12 @@
 //!   → record, record, … → remove (with the commit or the abort)
 //! ```
 
-use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::task::spawn_blocking;
 
-use super::{Journal, remove_at};
+use super::{Journal, JournalPath, remove_at};
 use crate::{
     CreateOptions, Error, ErrorKind, Held, RangeSet, Result, SourceVersion, WriteAt, Writes,
 };
@@ -21,9 +20,9 @@ use crate::{
 #[derive(Debug, Default)]
 pub struct PartJournal {
     /// The path of the journal, and the source of the part file; `None` if nothing is recorded.
-    recorded: Option<(PathBuf, SourceVersion)>,
-    /// If a part file is resumed without a source, the path of the journal that an earlier run may have left.
-    leftover: Option<PathBuf>,
+    recorded: Option<(JournalPath, SourceVersion)>,
+    /// Without a source, the path of the journal that an earlier run may have left.
+    leftover: Option<JournalPath>,
     held: Held,
     resumes: bool,
     journal: OnceLock<Arc<Mutex<Journal>>>,
@@ -36,14 +35,14 @@ impl PartJournal {
     /// # Errors
     /// `Interrupted` if the runtime shuts down.
     pub async fn look(
-        path: Option<PathBuf>,
+        path: Option<impl Into<JournalPath>>,
         options: &CreateOptions,
         found: Option<u64>,
         writes: Writes,
     ) -> Result<Self> {
+        let path = path.map(Into::into);
         let Some(source) = options.source.clone() else {
-            let (resumes, leftover) = (found.is_some(), path.filter(|_| found.is_some()));
-            return Ok(Self { resumes, leftover, ..Self::default() });
+            return Ok(Self { resumes: found.is_some(), leftover: path, ..Self::default() });
         };
         let Some(path) = path else { return Ok(Self::default()) };
         let held = match found {
@@ -55,6 +54,14 @@ impl PartJournal {
         };
         let resumes = found.is_some() && matches!(held, Held::Ranges(_));
         Ok(Self { recorded: Some((path, source)), held, resumes, ..Self::default() })
+    }
+
+    /// For a part file of which nothing can be recorded, and which is empty: [`Self::start`] removes the journal that
+    /// an earlier run may have left.
+    #[must_use]
+    pub fn unrecorded(self) -> Self {
+        let recorded = self.recorded.map(|(path, _)| path);
+        Self { leftover: recorded.or(self.leftover), ..Self::default() }
     }
 
     /// Whether the existing part file is resumed. Otherwise it has to be emptied before [`Self::start`].
@@ -71,16 +78,26 @@ impl PartJournal {
     /// failure, `writer` is aborted if the part file holds nothing; otherwise the part file stays.
     ///
     /// # Errors
-    /// If the journal cannot be written.
+    /// If the journal cannot be written, or that of an emptied part file cannot be removed.
     pub async fn start(&self, writer: &dyn WriteAt) -> Result<()> {
-        let Some((path, source)) = self.recorded.clone() else { return Ok(()) };
         let written = self.held.ranges();
         let is_empty = written.is_empty();
-        match blocking(move || Journal::start(&path, &source, &written)).await {
-            Ok(journal) => {
+        let (recorded, leftover) = (self.recorded.clone(), self.leftover.clone());
+        let started = match (recorded, leftover.filter(|_| !self.resumes)) {
+            (Some((path, source)), _) => {
+                blocking(move || Journal::start(&path, &source, &written).map(Some)).await
+            }
+            (None, Some(leftover)) => {
+                blocking(move || remove_stale(&leftover).map(|()| None)).await
+            }
+            (None, None) => Ok(None),
+        };
+        match started {
+            Ok(Some(journal)) => {
                 self.journal.get_or_init(|| Arc::new(Mutex::new(journal)));
                 Ok(())
             }
+            Ok(None) => Ok(()),
             Err(error) => {
                 if is_empty {
                     // The error to report is the first one.
@@ -117,7 +134,7 @@ impl PartJournal {
     /// # Errors
     /// If it cannot be removed.
     pub async fn remove(&self) -> Result<()> {
-        if let Some(leftover) = self.leftover.clone() {
+        if let Some(leftover) = self.leftover.clone().filter(|_| self.resumes) {
             return blocking(move || remove_at(&leftover)).await;
         }
         let Some(journal) = self.journal().await else { return Ok(()) };
@@ -127,6 +144,12 @@ impl PartJournal {
     async fn journal(&self) -> Option<OwnedMutexGuard<Journal>> {
         Some(Arc::clone(self.journal.get()?).lock_owned().await)
     }
+}
+
+/// Removes the journal of an emptied part file: with it, holes of that file would look like data to a later run. One
+/// that cannot be read is harmless, and may not exist.
+fn remove_stale(path: &JournalPath) -> Result<()> {
+    if path.open().is_ok() { remove_at(path) } else { Ok(()) }
 }
 
 async fn blocking<T: Send + 'static>(

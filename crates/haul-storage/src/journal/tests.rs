@@ -1,7 +1,13 @@
 //! Tests of journals: what counts after damage, a reboot or a change of the source, and when a journal is removed.
 
+use std::path::Path;
+
 use super::*;
-use crate::{CreateOptions, Identity, Timestamp};
+use crate::{CreateOptions, Identity, Timestamp, rewritten_journal_name};
+
+fn at(path: &Path) -> JournalPath {
+    path.to_owned().into()
+}
 
 fn source(size: u64, name: &str) -> SourceVersion {
     let modified = Some(Timestamp { seconds: 7, nanos: 9 });
@@ -20,11 +26,11 @@ fn written(loaded: Loaded) -> Vec<Range> {
 fn appended_ranges_are_loaded_again() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("j");
-    let mut journal = Journal::start(&path, &source(1 << 30, "a"), &RangeSet::new()).unwrap();
-    for at in [0u64, 5, 1, 9] {
-        journal.append([Range::new(at << 20, 1 << 20)]).unwrap();
+    let mut journal = Journal::start(&at(&path), &source(1 << 30, "a"), &RangeSet::new()).unwrap();
+    for mebibyte in [0u64, 5, 1, 9] {
+        journal.append([Range::new(mebibyte << 20, 1 << 20)]).unwrap();
     }
-    let ranges = written(Journal::load(&path, &source(1 << 30, "a")).unwrap());
+    let ranges = written(Journal::load(&at(&path), &source(1 << 30, "a")).unwrap());
     assert_eq!(
         ranges,
         [Range::new(0, 2 << 20), Range::new(5 << 20, 1 << 20), Range::new(9 << 20, 1 << 20)]
@@ -39,12 +45,13 @@ fn a_journal_of_a_source_with_a_long_name_is_resumed() {
     // Around the longest identity that is stored unchanged, and around and beyond the longest record.
     for length in [15_000, 15_300, 15_400, 16_000, 16_400, 100_000] {
         let name = "\u{e4}".repeat(length / 2);
-        let mut journal = Journal::start(&path, &source(100, &name), &RangeSet::new()).unwrap();
+        let mut journal =
+            Journal::start(&at(&path), &source(100, &name), &RangeSet::new()).unwrap();
         journal.append([Range::new(0, 10)]).unwrap();
-        let ranges = written(Journal::load(&path, &source(100, &name)).unwrap());
+        let ranges = written(Journal::load(&at(&path), &source(100, &name)).unwrap());
         assert_eq!(ranges, [Range::new(0, 10)], "{length}");
         let other = source(100, &format!("{name}x"));
-        let Loaded::Unusable(why) = Journal::load(&path, &other).unwrap() else {
+        let Loaded::Unusable(why) = Journal::load(&at(&path), &other).unwrap() else {
             panic!("{length}");
         };
         assert!(why.starts_with("it belongs to another source"), "{why:.100}");
@@ -55,14 +62,14 @@ fn a_journal_of_a_source_with_a_long_name_is_resumed() {
 fn a_torn_tail_is_ignored_at_every_length() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("j");
-    let mut journal = Journal::start(&path, &source(100, "a"), &RangeSet::new()).unwrap();
+    let mut journal = Journal::start(&at(&path), &source(100, "a"), &RangeSet::new()).unwrap();
     journal.append([Range::new(0, 10)]).unwrap();
     let whole = std::fs::metadata(&path).unwrap().len();
     journal.append([Range::new(50, 10)]).unwrap();
     let bytes = std::fs::read(&path).unwrap();
     for length in whole..bytes.len() as u64 {
         std::fs::write(&path, &bytes[..length as usize]).unwrap();
-        let ranges = written(Journal::load(&path, &source(100, "a")).unwrap());
+        let ranges = written(Journal::load(&at(&path), &source(100, "a")).unwrap());
         assert_eq!(ranges, [Range::new(0, 10)], "cut at {length}");
     }
 }
@@ -71,23 +78,23 @@ fn a_torn_tail_is_ignored_at_every_length() {
 fn a_flipped_bit_in_a_record_ends_the_journal_there() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("j");
-    let mut journal = Journal::start(&path, &source(100, "a"), &RangeSet::new()).unwrap();
+    let mut journal = Journal::start(&at(&path), &source(100, "a"), &RangeSet::new()).unwrap();
     journal.append([Range::new(0, 10)]).unwrap();
-    let at = std::fs::metadata(&path).unwrap().len() as usize;
+    let second = std::fs::metadata(&path).unwrap().len() as usize;
     journal.append([Range::new(20, 10)]).unwrap();
     journal.append([Range::new(40, 10)]).unwrap();
     let mut bytes = std::fs::read(&path).unwrap();
-    bytes[at + 12] ^= 1;
+    bytes[second + 12] ^= 1;
     std::fs::write(&path, &bytes).unwrap();
-    assert_eq!(written(Journal::load(&path, &source(100, "a")).unwrap()), [Range::new(0, 10)]);
+    assert_eq!(written(Journal::load(&at(&path), &source(100, "a")).unwrap()), [Range::new(0, 10)]);
 }
 
 #[test]
 fn a_journal_of_another_source_version_or_with_a_damaged_header_is_unusable() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("j");
-    drop(Journal::start(&path, &source(100, "a"), &RangeSet::new()).unwrap());
-    let unusable = |source: &SourceVersion| match Journal::load(&path, source).unwrap() {
+    drop(Journal::start(&at(&path), &source(100, "a"), &RangeSet::new()).unwrap());
+    let unusable = |source: &SourceVersion| match Journal::load(&at(&path), source).unwrap() {
         Loaded::Unusable(why) => why,
         other => panic!("usable: {other:?}"),
     };
@@ -108,23 +115,23 @@ fn under_another_boot_id_only_synced_ranges_count() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("j");
     let mut bytes = Vec::new();
-    let mut old = header(&path, &source(100, "a"));
+    let mut old = header(&at(&path), &source(100, "a"));
     old.boot = b"another start".to_vec();
     Record::Header(old).encode(&mut bytes);
     Record::Range(Range::new(0, 10)).encode(&mut bytes);
     Record::Synced.encode(&mut bytes);
     Record::Range(Range::new(20, 10)).encode(&mut bytes);
     std::fs::write(&path, bytes).unwrap();
-    assert_eq!(written(Journal::load(&path, &source(100, "a")).unwrap()), [Range::new(0, 10)]);
+    assert_eq!(written(Journal::load(&at(&path), &source(100, "a")).unwrap()), [Range::new(0, 10)]);
 }
 
 #[test]
 fn a_range_beyond_the_end_of_the_source_makes_a_journal_unusable() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("j");
-    let mut journal = Journal::start(&path, &source(100, "a"), &RangeSet::new()).unwrap();
+    let mut journal = Journal::start(&at(&path), &source(100, "a"), &RangeSet::new()).unwrap();
     journal.append([Range::new(90, 20)]).unwrap();
-    assert!(matches!(Journal::load(&path, &source(100, "a")).unwrap(), Loaded::Unusable(_)));
+    assert!(matches!(Journal::load(&at(&path), &source(100, "a")).unwrap(), Loaded::Unusable(_)));
 }
 
 #[test]
@@ -133,11 +140,14 @@ fn a_rewritten_journal_keeps_its_ranges() {
     let path = dir.path().join("j");
     let mut ranges = RangeSet::new();
     ranges.insert(Range::new(10, 20));
-    let mut journal = Journal::start(&path, &source(100, "a"), &ranges).unwrap();
+    let mut journal = Journal::start(&at(&path), &source(100, "a"), &ranges).unwrap();
     journal.append([Range::new(30, 5)]).unwrap();
-    assert_eq!(written(Journal::load(&path, &source(100, "a")).unwrap()), [Range::new(10, 25)]);
+    assert_eq!(
+        written(Journal::load(&at(&path), &source(100, "a")).unwrap()),
+        [Range::new(10, 25)]
+    );
     journal.remove().unwrap();
-    assert_eq!(Journal::load(&path, &source(100, "a")).unwrap(), Loaded::Nothing);
+    assert_eq!(Journal::load(&at(&path), &source(100, "a")).unwrap(), Loaded::Nothing);
 }
 
 /// Formerly, the journal stayed behind if the next run created a hard link instead of copying the file.
@@ -146,7 +156,7 @@ async fn the_journal_of_a_part_file_that_is_resumed_without_a_source_is_removed(
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("j");
     for found in [Some(50), None] {
-        drop(Journal::start(&path, &source(100, "a"), &RangeSet::new()).unwrap());
+        drop(Journal::start(&at(&path), &source(100, "a"), &RangeSet::new()).unwrap());
         let options = CreateOptions { resume: true, ..CreateOptions::default() };
         let look = PartJournal::look(Some(path.clone()), &options, found, Writes::AnyOrder);
         let journal = look.await.unwrap();
@@ -163,11 +173,11 @@ async fn the_journal_of_a_part_file_that_is_resumed_without_a_source_is_removed(
 fn a_journal_longer_than_the_read_buffer_is_loaded() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("j");
-    let mut journal = Journal::start(&path, &source(1 << 40, "a"), &RangeSet::new()).unwrap();
-    for at in 0..20_000u64 {
-        journal.append([Range::new(at * 3, 1)]).unwrap();
+    let mut journal = Journal::start(&at(&path), &source(1 << 40, "a"), &RangeSet::new()).unwrap();
+    for number in 0..20_000u64 {
+        journal.append([Range::new(number * 3, 1)]).unwrap();
     }
-    assert_eq!(written(Journal::load(&path, &source(1 << 40, "a")).unwrap()).len(), 20_000);
+    assert_eq!(written(Journal::load(&at(&path), &source(1 << 40, "a")).unwrap()).len(), 20_000);
 }
 
 #[test]
@@ -175,10 +185,30 @@ fn a_link_in_place_of_a_new_journal_is_not_followed() {
     let dir = tempfile::tempdir().unwrap();
     let [path, other] = ["j", "other"].map(|name| dir.path().join(name));
     std::fs::write(&other, "mine").unwrap();
-    std::os::unix::fs::symlink(&other, unfinished(&path)).unwrap();
-    Journal::start(&path, &source(100, "a"), &RangeSet::new()).unwrap();
+    let fresh = String::from_utf8(rewritten_journal_name(b"j")).unwrap();
+    std::os::unix::fs::symlink(&other, dir.path().join(fresh)).unwrap();
+    Journal::start(&at(&path), &source(100, "a"), &RangeSet::new()).unwrap();
     assert_eq!(std::fs::read(&other).unwrap(), b"mine");
-    assert!(matches!(Journal::load(&path, &source(100, "a")).unwrap(), Loaded::Ranges(_)));
+    assert!(matches!(Journal::load(&at(&path), &source(100, "a")).unwrap(), Loaded::Ranges(_)));
+}
+
+/// Formerly, the journal was opened by its path: a link was followed, and a pipe blocked until it had a writer.
+#[test]
+fn a_link_or_a_pipe_in_place_of_a_journal_is_not_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let [path, other] = ["j", "other"].map(|name| dir.path().join(name));
+    let source = source(100, "a");
+    Journal::start(&at(&other), &source, &RangeSet::new()).unwrap();
+    std::os::unix::fs::symlink(&other, &path).unwrap();
+    let error = Journal::load(&at(&path), &source).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::LOOP.raw_os_error()), "{error}");
+    std::fs::remove_file(&path).unwrap();
+    let (pipe, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR);
+    rustix::fs::mknodat(rustix::fs::CWD, &path, pipe, mode, 0).unwrap();
+    assert!(matches!(Journal::load(&at(&path), &source).unwrap(), Loaded::Unusable(_)));
+    // A new journal replaces either.
+    Journal::start(&at(&path), &source, &RangeSet::new()).unwrap();
+    assert!(matches!(Journal::load(&at(&path), &source).unwrap(), Loaded::Ranges(_)));
 }
 
 #[test]
@@ -186,7 +216,7 @@ fn ranges_appended_after_a_sync_do_not_survive_a_reboot() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("j");
     let source = source(100, "a");
-    let mut journal = Journal::start(&path, &source, &RangeSet::new()).unwrap();
+    let mut journal = Journal::start(&at(&path), &source, &RangeSet::new()).unwrap();
     journal.append([Range::new(0, 10)]).unwrap();
     journal.mark_synced().unwrap();
     journal.append([Range::new(20, 10)]).unwrap();
@@ -194,10 +224,10 @@ fn ranges_appended_after_a_sync_do_not_survive_a_reboot() {
     let (_, length) = Record::decode(&bytes).unwrap();
     let mut restarted = Vec::new();
     let boot = b"another start".to_vec();
-    Record::Header(Header { boot, ..header(&path, &source) }).encode(&mut restarted);
+    Record::Header(Header { boot, ..header(&at(&path), &source) }).encode(&mut restarted);
     restarted.extend_from_slice(&bytes[length..]);
     std::fs::write(&path, restarted).unwrap();
-    assert_eq!(written(Journal::load(&path, &source).unwrap()), [Range::new(0, 10)]);
+    assert_eq!(written(Journal::load(&at(&path), &source).unwrap()), [Range::new(0, 10)]);
 }
 
 /// Otherwise files started by an earlier version of haul could not be resumed.
@@ -205,7 +235,7 @@ fn ranges_appended_after_a_sync_do_not_survive_a_reboot() {
 fn the_text_of_the_source_in_a_header_does_not_change() {
     let mut source = source(100, "/a/b");
     source.identity.tag = Some("\"v1\"".to_owned());
-    let header = header(Path::new("j"), &source);
+    let header = header(&at(Path::new("j")), &source);
     assert_eq!(header.source, b"/a/b, size 100, modified 7.000000009, tag \"v1\"");
 }
 

@@ -471,9 +471,12 @@ fn trailing_slashes_can_be_removed() {
     let without = |text: &str| parse(text).without_trailing_slash().to_string();
     assert_eq!(without("a//"), "a");
     assert_eq!(without("/"), "/");
-    assert_eq!(without("sftp://h/a/"), without("sftp://h/a"));
-    assert_eq!(without("sftp://h/"), without("sftp://h/"));
-    assert_eq!(without("davs://h/a%2Bb//"), without("davs://h/a%2Bb"));
+    assert_eq!(without("sftp://h/a//"), "sftp://h/a");
+    assert_eq!(without("sftp://h//"), "sftp://h/");
+    assert_eq!(without("davs://h/a%2Bb//"), "davs://h/a%2Bb");
+    assert_eq!(without("nas:a/b/"), "nas:a/b");
+    let path = parse("davs://h/a%2Bb//").without_trailing_slash();
+    assert_eq!(path.path_bytes(), b"/a+b");
 }
 
 #[test]

@@ -244,7 +244,7 @@ impl Link {
         state
     }
 
-    /// Reserves the bottleneck for `bytes` from `from` on; returns when it has carried them.
+    /// Reserves the bottleneck for `bytes` bytes, from `from` on. Returns the time at which it will have carried them.
     fn reserve(&self, from: Instant, bytes: u64) -> Instant {
         let mut state = lock(&self.state);
         let mut cost = bytes;

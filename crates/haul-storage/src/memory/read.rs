@@ -21,14 +21,17 @@ pub(super) struct MemoryReader {
     path: RelPath,
     node: Arc<Node>,
     identity: Identity,
+    /// As of the open.
+    metadata: Metadata,
     /// The range that was requested along with the open, until it is read.
     first: Mutex<Range>,
 }
 
 impl MemoryReader {
     pub(super) fn new(shared: &Arc<Shared>, path: RelPath, node: Arc<Node>) -> Self {
-        let (identity, first) = (shared.identity(&node), Mutex::new(Range::new(0, 0)));
-        Self { shared: Arc::clone(shared), path, node, identity, first }
+        let (identity, metadata) = (shared.identity(&node), shared.metadata(&node));
+        let first = Mutex::new(Range::new(0, 0));
+        Self { shared: Arc::clone(shared), path, node, identity, metadata, first }
     }
 
     /// This range was requested along with the open: over a link, its bytes follow the response.
@@ -52,7 +55,7 @@ impl ReadAt for MemoryReader {
     }
 
     async fn metadata(&self) -> Result<Metadata> {
-        let work = |_: &mut _| Ok(self.shared.metadata(&self.node));
+        let work = |_: &mut _| Ok(self.metadata.clone());
         self.shared.perform(Operation::ReadMetadata, &self.path, work).await
     }
 
@@ -118,7 +121,7 @@ struct Reading {
 struct Begun {
     verdict: Verdict,
     /// Bytes returned so far.
-    given: u64,
+    returned: u64,
     transfer: Option<Transfer>,
 }
 
@@ -139,7 +142,7 @@ impl Reading {
         if let Some(transfer) = &mut begun.transfer {
             transfer.carry(block.len() as u64).await;
         }
-        let failure = begun.verdict.distort_next(&mut begun.given, &mut block);
+        let failure = begun.verdict.distort_next(&mut begun.returned, &mut block);
         if block.is_empty() {
             return match failure {
                 Some(Some(failure)) => {
@@ -178,7 +181,7 @@ impl Reading {
                 )
             }
         };
-        Ok(Begun { verdict: call.verdict, given: 0, transfer })
+        Ok(Begun { verdict: call.verdict, returned: 0, transfer })
     }
 }
 
@@ -189,14 +192,14 @@ impl Verdict {
         (block, failure.flatten())
     }
 
-    /// Applies cuts, tears and corruption to a block that follows `given` bytes. `Some` if it is the
+    /// Applies cuts, tears and corruption to a block that follows `returned` bytes. `Some` if it is the
     /// last one, with the failure that follows it, if any.
-    fn distort_next(&self, given: &mut u64, block: &mut Block) -> Option<Option<Failure>> {
+    fn distort_next(&self, returned: &mut u64, block: &mut Block) -> Option<Option<Failure>> {
         if let Some(at) = self.corrupt
-            && (*given..*given + block.len() as u64).contains(&at)
+            && (*returned..*returned + block.len() as u64).contains(&at)
         {
             let mut bytes = std::mem::take(block).into_bytes().to_vec();
-            bytes[(at - *given) as usize] ^= 0x20;
+            bytes[(at - *returned) as usize] ^= 0x20;
             *block = Block::from(bytes::Bytes::from(bytes));
         }
         let (end, failure) = match (self.cut, self.tear) {
@@ -204,10 +207,10 @@ impl Verdict {
             (Some(bytes), None) => (bytes, None),
             (None, None) => (u64::MAX, None),
         };
-        let left = end.saturating_sub(*given);
+        let left = end.saturating_sub(*returned);
         let last = (block.len() as u64) > left || (failure.is_some() && block.is_empty());
         block.truncate(usize::try_from(left).unwrap_or(usize::MAX));
-        *given += block.len() as u64;
+        *returned += block.len() as u64;
         last.then_some(failure)
     }
 }

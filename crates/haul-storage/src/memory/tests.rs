@@ -91,14 +91,14 @@ async fn reads_are_cut_torn_and_corrupted_as_injected() {
     for end in [0, 4, 6, 10] {
         faults.on(Operation::Read).nth(1).tear(end, ErrorKind::Unreachable);
         let mut blocks = storage.open(&path("a")).await.unwrap().read_at(whole);
-        let mut given = 0;
+        let mut received = 0;
         let error = loop {
             match blocks.next().await.unwrap() {
-                Ok(block) => given += block.len() as u64,
+                Ok(block) => received += block.len() as u64,
                 Err(error) => break error,
             }
         };
-        assert_eq!((given, error.kind()), (end, ErrorKind::Unreachable));
+        assert_eq!((received, error.kind()), (end, ErrorKind::Unreachable));
     }
     faults.on(Operation::Read).nth(1).corrupt(5);
     assert_eq!(read(&storage, "a", whole).await.unwrap(), &b"01234\x156789"[..]);
@@ -320,4 +320,30 @@ async fn two_storages_can_show_one_tree() {
     two.lock(&path("a")).await.unwrap();
     two.remove_all(&path("a")).await.unwrap();
     assert_eq!(one.paths(), Vec::<String>::new());
+}
+
+/// Formerly, the file was lost.
+#[tokio::test]
+async fn a_name_whose_case_changes_stays() {
+    let storage = MemoryStorage::builder().ignoring_case().build();
+    storage.add_file("d/a", "content");
+    for (from, to) in [("d/a", "d/A"), ("d", "D")] {
+        storage.rename(&path(from), &path(to)).await.unwrap();
+    }
+    assert_eq!(storage.paths(), ["D/", "D/A"]);
+    assert_eq!(storage.content("d/a"), "content");
+}
+
+/// Formerly, it was that of the moment.
+#[tokio::test]
+async fn the_metadata_of_an_open_file_is_that_of_its_opening() {
+    let storage = MemoryStorage::new();
+    storage.add_file("a", "content");
+    let path = path("a");
+    let reader = storage.open(&path).await.unwrap();
+    let before = reader.metadata().await.unwrap();
+    let mode = Some(before.mode.unwrap() ^ 0o111);
+    storage.set_metadata(&path, &Metadata { mode, ..Metadata::default() }).await.unwrap();
+    assert_eq!(reader.metadata().await.unwrap(), before);
+    assert_eq!(storage.open(&path).await.unwrap().metadata().await.unwrap().mode, mode);
 }

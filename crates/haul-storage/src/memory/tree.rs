@@ -93,6 +93,7 @@ impl Node {
             path,
             kind,
             size,
+            rounded_size: None,
             modified: seen.modified.then_some(modified),
             mode: capabilities.mode.then_some(state.mode),
             owner: capabilities.owner.then_some(state.owner),
@@ -308,7 +309,13 @@ impl Tree {
             return Err(Refusal::new(ErrorKind::InvalidInput, "it would be below itself"));
         }
         let is_directory = matches!(node.lock().content, Content::Directory(_));
-        if let Some(old) = self.find_or_none(to)? {
+        let old = self.find_or_none(to)?;
+        if self.ignores_case && from.as_bytes().eq_ignore_ascii_case(to.as_bytes()) {
+            // It is the same entry: only the case of its name changes.
+            let node = self.detach(from)?;
+            return self.attach(to, node, false);
+        }
+        if let Some(old) = old {
             let old_is_directory = matches!(old.lock().content, Content::Directory(_));
             if is_directory && replace {
                 if !old_is_directory {

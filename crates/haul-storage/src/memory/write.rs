@@ -110,7 +110,7 @@ impl MemoryWriter {
         if self.shared.capabilities.writes == Writes::InOrder {
             let next = &mut lock(&self.progress).next;
             if offset < next.start() || offset > next.end() {
-                let cause = format!("it is written in order, and {offset} comes out of it");
+                let cause = format!("it is written in order, and offset {offset} is not the next");
                 return Err(Refusal { kind: ErrorKind::InvalidInput, cause });
             }
             self.node.lock().data()?.resize(offset);

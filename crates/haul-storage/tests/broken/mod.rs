@@ -76,6 +76,7 @@ pub enum Flaw {
     RecordsAreLost,
     RecordsAreOfAnySource,
     RecordsAreMixed,
+    RecordsOutliveTheirFile,
     DigestIsNotReported,
     DigestIsOfTheBeginning,
 }
@@ -385,6 +386,9 @@ impl Storage for Broken {
                 _ => RangeSet::new(),
             };
             if self.is(Flaw::PartFileAlwaysFound) {
+                wrong.insert(Range::new(0, 100));
+            }
+            if self.is(Flaw::RecordsOutliveTheirFile) && matches!(held, Held::StartedOver(_)) {
                 wrong.insert(Range::new(0, 100));
             }
             if !wrong.is_empty() {

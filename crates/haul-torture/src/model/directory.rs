@@ -155,7 +155,7 @@ impl Model<'_> {
         if self.options.overwrite == Overwrite::Never {
             self.rule(name, Rule::DeleteMakesRoom);
         }
-        if self.is_no_room_for_link(name) {
+        if self.has_no_room_for_link(name) {
             self.rule(name, Rule::NoRoomForLinks);
         }
         if self.remove(name) {
@@ -166,7 +166,7 @@ impl Model<'_> {
     }
 
     /// Whether a directory is in the way of a link, and rsync removes nothing directly in it.
-    fn is_no_room_for_link(&self, name: &[u8]) -> bool {
+    fn has_no_room_for_link(&self, name: &[u8]) -> bool {
         let node = &self.source.0[name];
         let is_link = match node.kind {
             Kind::Link(_) => true,

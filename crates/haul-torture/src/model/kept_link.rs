@@ -2,8 +2,8 @@
 //! If it is a symbolic link to a directory in the destination, rsync copies the source directory into that one, and
 //! with `--delete` removes from it the entries that the source directory does not have. haul never follows such a link.
 //!
-//! Which entries rsync finds in such a directory depends on the order in which it visits them. The rule is noted at all
-//! names that may differ.
+//! Which entries rsync finds in such a directory depends on the order in which it visits them.
+//! [`Rule::ThroughKeptLink`] is noted at all names that may differ.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,8 +37,8 @@ impl<'a> Made<'a> {
 impl<'a> Model<'a> {
     /// Notes that rsync keeps the entry at `name`, where the source has a directory.
     pub(super) fn keep_in_place_of_directory(&mut self, name: &[u8]) {
-        // If rsync 3.5.0 could not look up one name of a hard-linked file, it waits at the next name for the first one
-        // to be copied.
+        // If rsync 3.5.0 cannot look up one name of a hard-linked file, it waits at the next name for that one to be
+        // copied, which never happens.
         let mut below = self.source.below(name).map(|other| &self.source.0[other]);
         self.wanted.rsync_may_hang |= below.any(|node| self.is_grouped_file(node));
         if self.before.0.get(name).is_some_and(|node| matches!(node.kind, Kind::Link(_))) {
@@ -97,7 +97,7 @@ impl<'a> Model<'a> {
             // Other names of a copied file may be linked to it.
             self.rule(child, Rule::ThroughKeptLink);
             self.rule(&copy, Rule::ThroughKeptLink);
-            // The copy is in the way of the source's own entry of that name.
+            // The copy may be in the way of the source's own entry of that name.
             self.rule_below(&copy);
             if delete || !before.0.contains_key(&copy) {
                 made.add(&copy, kind);

@@ -1,4 +1,4 @@
-//! Targets on file systems that every Linux has: the file system of the working directory, and tmpfs.
+//! Targets on file systems that every Linux has: the one that has [`Site::work`], and tmpfs.
 
 use std::fs;
 use std::io;
@@ -10,14 +10,14 @@ use crate::at;
 use crate::grow::Features;
 use crate::names::Alphabet;
 
-/// The file system of the working directory.
+/// The file system of [`Site::work`], assumed to preserve what ext4 does.
 pub(super) fn disk(site: &Site<'_>) -> io::Result<Made> {
     let work = site.work;
     let target = on("disk", work, &work.join("on"))?;
     Ok(Made::Ready(Box::new(Target { keeps: Keeps::EXT4, oracle_keeps: Keeps::EXT4, ..target })))
 }
 
-/// A tmpfs mounted for this run; skipped without root.
+/// A tmpfs mounted for one episode; skipped without root.
 pub(super) fn tmpfs(site: &Site<'_>) -> io::Result<Made> {
     let work = site.work;
     if !is_root() {

@@ -47,7 +47,7 @@ impl Target {
         self.comparable(Tree::read(root))
     }
 
-    /// Like [`Target::tree`], but waits until nothing changes any more.
+    /// Like [`Target::tree`], but waits until nothing changes any more; see [`Tree::read_at_rest`].
     pub fn tree_at_rest(&self, root: &Path) -> io::Result<Tree> {
         self.comparable(Tree::read_at_rest(root))
     }
@@ -71,7 +71,8 @@ pub enum Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         let run = |words: [&std::ffi::OsStr; 3]| {
-            // Errors are ignored: mounts end with their namespace, and loop devices with their mounts.
+            // Errors are ignored: mounts end with their namespace. That a loop device is still in use is no error:
+            // the kernel detaches it later (losetup(8)).
             let _ = std::process::Command::new(words[0]).args(&words[1..]).status();
         };
         match self {

@@ -24,7 +24,7 @@ pub(super) fn renaming(site: &Site<'_>) -> io::Result<Made> {
     }
     let has = Command::new(PYTHON).args(["-c", "import fusepy"]).stderr(Stdio::null()).status();
     if !has.is_ok_and(|status| status.success()) || find_program("fusermount").is_none() {
-        return Ok(Made::Skipped(format!("there is no fusepy for {PYTHON}")));
+        return Ok(Made::Skipped(format!("there is no fusepy for {PYTHON}, or no fusermount")));
     }
     let [program, backing, point] =
         ["renaming.py", "backing", "on"].map(|name| site.work.join(name));

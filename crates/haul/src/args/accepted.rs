@@ -60,8 +60,9 @@ const TRANSFERS: [&str; 3] = ["cp", "sync", "mv"];
 /// Short options of the transfer commands that take a value.
 const WITH_VALUE: &[u8] = b"FJPilo";
 
-/// Resolves the two meanings of `-P`: before a number it is scp's port; otherwise it is rsync's `--partial
-/// --progress`, which haul always does. Returns the command line without the latter. `command_at` finds the command.
+/// Resolves the two meanings of `-P`: before a number it is scp's port (behind other letters, as in `-vP`, only if no
+/// file has that name); otherwise it is rsync's `--partial --progress`, which haul always does. Returns the command
+/// line without the latter. `command_at` finds the command.
 pub(crate) fn without_partial_progress(
     arguments: Vec<OsString>,
     command_at: impl Fn(&[OsString]) -> Option<usize>,
@@ -157,7 +158,11 @@ fn is_manifest(name: &str) -> bool {
 /// than `P` takes the rest of it as its value.
 fn bundle(argument: &OsStr) -> Option<&str> {
     let letters = argument.to_str()?.strip_prefix('-')?;
-    let is_bundle = !letters.is_empty() && letters.bytes().all(|byte| byte.is_ascii_alphabetic());
+    // The only digits are -4 and -6. Digits right behind `P` are a port.
+    let is_option = |byte: u8| byte.is_ascii_alphabetic() || matches!(byte, b'4' | b'6');
+    let (_, behind) = letters.split_once('P').unwrap_or_default();
+    let has_port = behind.starts_with(|c: char| c.is_ascii_digit());
+    let is_bundle = !letters.is_empty() && letters.bytes().all(is_option) && !has_port;
     let value = letters.bytes().position(|letter| letter != b'P' && WITH_VALUE.contains(&letter));
     // A letter with a value, unless it is the last one, takes the rest of the argument: `-iPATH`.
     let has_no_inner_value = value.is_none_or(|at| at + 1 == letters.len());
@@ -206,6 +211,10 @@ mod tests {
             ("haul cp -P 2222 a b", "haul cp -P 2222 a b"),
             ("haul cp -P2222 a b", "haul cp -P2222 a b"),
             ("haul cp -avP a b", "haul cp -av a b"),
+            ("haul cp -4P a b", "haul cp -4 a b"),
+            ("haul cp -P4444 a b", "haul cp -P4444 a b"),
+            ("haul cp -P46 a b", "haul cp -P46 a b"),
+            ("haul cp -vP6 a b", "haul cp -vP6 a b"),
             ("haul cp -P a b", "haul cp a b"),
             ("haul cp -rP 2222 a b", "haul cp -rP 2222 a b"),
             ("haul cp -aP -i P a b", "haul cp -a -i P a b"),

@@ -125,8 +125,8 @@ pub(crate) enum ProtocolArg {
 
 const SHOW: &str = "\
 Each line is a setting, its value, and where that comes from: FILE:LINE, a variable of the
-environment, an option of this command, or the built-in default. For a remote over SFTP that
-includes ssh_config. Secrets are never printed, only where they come from.";
+environment, an option of this command, or a built-in profile or default. For a remote over SFTP
+that includes ssh_config. Secrets are never printed, only where they come from.";
 
 const CHECK: &str = "\
 Every error is printed with file, line, section and key, with a hint where haul can suggest a

@@ -40,6 +40,7 @@ pub(crate) struct DuArgs {
 
 const MEANING: &str = "\
 Sizes are the lengths of files in bytes (as `du -b` prints them for files): servers do not
-report how much a file takes on disk. A file with several hard links counts once, and so does one
-that lies in several LOCATIONs: `haul du a .` prints for `.` what is not in `a`, as du does. Each
-line has the size, the number of files and the directory, sorted by name.";
+report how much a file takes on disk. The bytes of a file with several hard links count once, but
+each link counts as a file. A file that lies in several LOCATIONs counts once: `haul du a .`
+prints for `.` what is not in `a`, as du does. Each line has the size, the number of files and the
+directory, sorted by name.";

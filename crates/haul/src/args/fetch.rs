@@ -41,7 +41,7 @@ impl FetchArgs {
     }
 }
 
-/// Value of `--expect`, and of `checksum=` in an input file: `sha256:HEX`, or `sha-256=HEX` in the syntax of aria2.
+/// Value of `--expect`, and of `checksum=` in an input file: `sha256:HEX`, `blake3:HEX`, or aria2's `sha-256=HEX`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ExpectArg(pub(crate) Digest);
 

@@ -11,11 +11,12 @@ use crate::filter::{Pattern, Rule, Rules, files};
 /// The filters of a command line.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FilterArgs {
-    given: Vec<Given>,
+    options: Vec<FilterOption>,
 }
 
+/// One use of an option, with its value.
 #[derive(Debug, Clone)]
-enum Given {
+enum FilterOption {
     Rule(Rule),
     /// A file of patterns, and whether they include.
     From(PathBuf, bool),
@@ -56,11 +57,11 @@ impl FilterArgs {
     /// A file that cannot be read, or a line in it that is not a pattern.
     pub(crate) fn rules(&self) -> Result<Vec<Rule>, String> {
         let mut rules = Vec::new();
-        for given in &self.given {
-            match given {
-                Given::Rule(rule) => rules.push(rule.clone()),
-                Given::From(file, include) => rules.extend(files::patterns(file, *include)?),
-                Given::Ignore(file) => rules.extend(files::ignored(file)?),
+        for option in &self.options {
+            match option {
+                FilterOption::Rule(rule) => rules.push(rule.clone()),
+                FilterOption::From(file, include) => rules.extend(files::patterns(file, *include)?),
+                FilterOption::Ignore(file) => rules.extend(files::ignored(file)?),
             }
         }
         Ok(rules)
@@ -98,20 +99,20 @@ impl Args for FilterArgs {
 
 impl FromArgMatches for FilterArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let mut given = Vec::new();
+        let mut options = Vec::new();
         for (name, _) in PATTERNS {
-            let rule = |pattern| Given::Rule(Rule { include: name == INCLUDE, pattern });
-            given.extend(values(matches, name)?.into_iter().map(|(at, value)| (at, rule(value))));
+            let rule = |pattern| FilterOption::Rule(Rule { include: name == INCLUDE, pattern });
+            options.extend(values(matches, name)?.into_iter().map(|(at, value)| (at, rule(value))));
         }
         for (name, _) in FILES {
             let file = |path| match name {
-                IGNORE_FILE => Given::Ignore(path),
-                _ => Given::From(path, name == INCLUDE_FROM),
+                IGNORE_FILE => FilterOption::Ignore(path),
+                _ => FilterOption::From(path, name == INCLUDE_FROM),
             };
-            given.extend(values(matches, name)?.into_iter().map(|(at, value)| (at, file(value))));
+            options.extend(values(matches, name)?.into_iter().map(|(at, value)| (at, file(value))));
         }
-        given.sort_by_key(|(at, _)| *at);
-        Ok(Self { given: given.into_iter().map(|(_, given)| given).collect() })
+        options.sort_by_key(|(at, _)| *at);
+        Ok(Self { options: options.into_iter().map(|(_, option)| option).collect() })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {

@@ -1,7 +1,7 @@
-//! The raw arguments, exactly as given on the command line.
+//! The raw arguments of the command line.
 //!
-//! Nothing is resolved here: `settings` resolves options, `backends` resolves locations. Locations stay text until
-//! then, because clap would print a rejected one in full, including its password.
+//! `settings` merges options with the configuration, `backends` resolves locations. Locations stay text until then,
+//! because clap would print a rejected one in full, including its password.
 
 pub(crate) mod accepted;
 mod bridge;
@@ -213,7 +213,7 @@ Configuration (TOML; names of options as on the command line, without the dashes
                           bridge = \"HOST:PORT/KEY\", the bridge of spoken codes;
                           lan = false does the same as --no-lan, and port-mapping = false the same
                           as haul share --no-port-mapping
-  [profile.NAME]          options of --profile NAME; `profile` in it names the profile it extends
+  [profile.NAME]          options of --profile NAME; `profile` in it names the built-in one it extends
   [remote.NAME]           url = \"...\", user = \"...\", port = 22, headers = {...}; used as NAME:PATH
   The command line overrides the profile, and the profile overrides [defaults].
   haul config add NAME adds a remote; haul config show prints where each value comes from.
@@ -228,8 +228,8 @@ JSON (--json): one object per line on standard output; `event` is its type:
   plan, progress, file, retry, waiting, warning, error, summary; renamed (mv); entry (ls), usage (du),
   removed (rm), difference (check), step (demo), mounted and, with --status, mount, with --pending,
   pending (mount); serving and, with -v, client (serve); sharing, code, revoked and client (share);
-  reached and unreached (tickets, with -v); bridge (bridge); peer (peers); remote, setting, path,
-  fault, connection (config)
+  reached and unreached (tickets, with -v); bridge and client (bridge); peer (peers); remote,
+  setting, path, fault, connection (config)
   With many hosts most events have `host`, and each host ends with an event `host`.
   Names are in `path`; if a name is not UTF-8, `path_bytes` has it in hexadecimal.
 

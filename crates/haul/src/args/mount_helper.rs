@@ -155,7 +155,7 @@ impl Words {
     }
 }
 
-/// The long option that a name after `-o` stands for.
+/// The long option that a name after `-o` stands for, if it is `arg`.
 fn long(arg: &Arg, name: &str) -> Option<String> {
     let name = name.replace('_', "-");
     let aliases = arg.get_all_aliases().unwrap_or_default();
@@ -236,8 +236,20 @@ mod tests {
 
     #[test]
     fn long_options_that_are_not_for_mounts_stay_after_o() {
-        let line = line("mount.haul nas: /m -o status,foreground,help,pending").unwrap();
-        assert_eq!(line, "haul mount --daemon -ostatus -oforeground -ohelp -opending -- nas: /m");
+        for name in [
+            "daemon",
+            "foreground",
+            "help",
+            "in-background",
+            "in_background",
+            "pending",
+            "sloppy",
+            "status",
+            "version",
+        ] {
+            let line = line(&format!("mount.haul nas: /m -o {name}")).unwrap();
+            assert_eq!(line, format!("haul mount --daemon -o{name} -- nas: /m"));
+        }
     }
 
     #[test]

@@ -38,7 +38,7 @@ impl Codes {
     /// The location with the ticket in place of a code.
     ///
     /// # Errors
-    /// No bridge is known, or it does not exchange the code.
+    /// No bridge is known, the local network has several, or the bridge does not exchange the code.
     pub(super) async fn resolved<'a>(
         &self,
         location: &'a Location,
@@ -91,7 +91,9 @@ impl Codes {
                  file of that name write './' before it",
             )
         })?;
+        let (waits, number) = (shared.waits.of(bridge.to_string()), code.number());
         let fetching = shared.runtime()?.spawn(async move { fetch(&bridge, &code).await });
+        let fetching = waits.watch(|| format!("ticket for code {number}"), fetching);
         let ticket = fetching.await.map_err(failed)??;
         if let Some(fetched) = fetched {
             drop(fetched.store(text, &ticket, unix_seconds()));

@@ -14,14 +14,15 @@ use crate::exit::Stop;
 use crate::glob::Glob;
 
 impl Storages<'_> {
-    /// The locations of a command's arguments, with patterns in remote paths replaced by their matches.
+    /// The locations of a command's arguments, with patterns in remote paths replaced by their matches. The command's
+    /// other locations have to be located before.
     ///
     /// # Errors
-    /// An argument is not a location, or nothing matches a pattern.
+    /// An argument is not a location, nothing matches a pattern, or a pattern cannot be expanded.
     pub(crate) async fn expand_all(&self, arguments: &[OsString]) -> Result<Vec<Location>, Stop> {
         let mut all = Vec::new();
-        for argument in arguments {
-            all.extend(self.expand(self.locate(argument)?, argument).await?);
+        for (location, argument) in self.locate_all(arguments)?.into_iter().zip(arguments) {
+            all.extend(self.expand(location, argument).await?);
         }
         Ok(all)
     }
@@ -37,8 +38,8 @@ impl Storages<'_> {
         mut fail: impl FnMut(&Error),
     ) -> Result<Vec<Location>, Stop> {
         let mut all = Vec::new();
-        for argument in arguments {
-            match self.expand(self.locate(argument)?, argument).await {
+        for (location, argument) in self.locate_all(arguments)?.into_iter().zip(arguments) {
+            match self.expand(location, argument).await {
                 Ok(found) => all.extend(found),
                 Err(error) => fail(&error),
             }
@@ -46,7 +47,12 @@ impl Storages<'_> {
         Ok(all)
     }
 
-    /// The matching locations, sorted by name; the location itself if it has no pattern. `written` is the
+    /// All are located before the first one is opened: the secrets of the environment depend on all hosts.
+    fn locate_all(&self, arguments: &[OsString]) -> Result<Vec<Location>, Stop> {
+        arguments.iter().map(|argument| self.locate(argument)).collect()
+    }
+
+    /// The matching locations, sorted by name; the location itself if it has no pattern, or exists. `written` is the
     /// argument as typed: percent-encoded characters of a URL are literal, and so is the path of a remote of the
     /// configuration.
     pub(crate) async fn expand(
@@ -103,7 +109,7 @@ impl Storages<'_> {
         Ok(found)
     }
 
-    /// The matches in one directory; none if `base` is not a directory.
+    /// The matches in one directory; none if `base` is not a directory, or does not exist.
     async fn matches(
         &self,
         base: &Location,
@@ -312,7 +318,11 @@ fn below(base: &Location, name: &[u8]) -> Location {
         path.extend_from_slice(name);
     }
     if let Location::Remote { written, .. } = &mut location {
-        *written = written_below(written.take(), name);
+        // An empty name leaves `written` as it is.
+        *written = match (written.take(), name) {
+            (Some(written), b"") if !written.ends_with('/') => Some(written + "/"),
+            (written, name) => written_below(written, name),
+        };
     }
     location
 }
@@ -351,6 +361,14 @@ mod tests {
         assert_eq!(patterns("", "dav://h/a#*"), [none(), some("a#*")]);
         assert_eq!(patterns("", "h:a/b"), [none(), none()]);
         assert_eq!(patterns("", "h:a*/x://y"), [some("a*"), none(), none(), none()]);
+    }
+
+    /// Formerly, the slash was missing in the URL that is requested, so that files matched, too.
+    #[test]
+    fn a_slash_after_a_pattern_is_part_of_the_url() {
+        let base = Location::parse("https://h/%7Eada/docs").unwrap();
+        let Location::Remote { path, written, .. } = below(&base, b"") else { panic!() };
+        assert_eq!((&path[..], written.as_deref()), (&b"/~ada/docs/"[..], Some("/%7Eada/docs/")));
     }
 
     /// Formerly, an encoded slash shifted the components against the written ones, and each decoded `*` was a pattern.

@@ -46,7 +46,7 @@ pub(super) struct HttpHosts {
 struct State {
     /// Header fields from the configuration.
     headers: HashMap<HostKey, Headers>,
-    /// The parsed netrc, or `Some(None)` if there is none; `None` before the first look-up.
+    /// The parsed netrc, or `Some(None)` if none can be used; `None` before the first look-up.
     netrc: Option<Option<Arc<Netrc>>>,
 }
 
@@ -193,7 +193,7 @@ impl HttpHosts {
         })
     }
 
-    /// The storage for a directory of a WebDAV server, opened once.
+    /// The storage for a directory of a WebDAV server, shared by further locations there.
     async fn dav(
         &self,
         key: &HostKey,
@@ -261,7 +261,7 @@ fn netrc_file() -> Option<PathBuf> {
     named.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".netrc")))
 }
 
-/// Reads ~/.netrc, or the file that NETRC names. A file that other users can read is ignored with a
+/// Reads ~/.netrc, or the file that NETRC names. A file to which other users have any access is ignored with a
 /// warning.
 fn netrc(printer: &Printer) -> Option<Netrc> {
     let path = netrc_file()?;
@@ -316,7 +316,7 @@ fn split(path: &str) -> (&str, &str) {
     path.split_at(path.rfind('/').map_or(0, |slash| slash + 1))
 }
 
-/// The directory part of a path as written, with its slash.
+/// The directory part of a decoded path, with its slash.
 fn parent(path: &[u8]) -> &[u8] {
     &path[..path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1)]
 }

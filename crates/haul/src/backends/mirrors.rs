@@ -9,8 +9,8 @@ use crate::terminal;
 
 impl Storages<'_> {
     /// Opens all of `locations`, which hold the same file, and returns those that open, in this order. A
-    /// single location may be a directory. A location that cannot be opened is reported as a warning if
-    /// another one can.
+    /// single location may be a directory. If one can be opened, those that cannot, or take much longer, are
+    /// reported as warnings.
     ///
     /// # Errors
     /// None can be opened, or one of several is a directory.
@@ -49,7 +49,7 @@ impl Storages<'_> {
     }
 
     /// Combines the opened mirrors of a file into one storage, with the name of `preferred`, which need not be
-    /// among them. `is_proven`: a digest will verify the content.
+    /// among them. `is_proven`: a digest will verify the content. `None` without mirrors.
     pub(crate) fn mirrored(
         &self,
         preferred: &Location,

@@ -458,8 +458,8 @@ fn refuse_special(path: &Path, location: &Location) -> Result<()> {
     Err(Error::new(ErrorKind::AlreadyExists, "replace").at(location).because(cause))
 }
 
-/// Whether a path is a link into `/dev` or `/proc`, as `/dev/stdout` is: its target may be an open file, and
-/// replacing the link would not write to that.
+/// Whether a path is a link into `/dev` (except `/dev/shm`) or `/proc`, as `/dev/stdout` is: its target may be an open
+/// file, and replacing the link would not write to that.
 fn leads_to_device(path: &Path) -> bool {
     const LINKS: usize = 40;
     let mut path = path.to_owned();
@@ -535,7 +535,7 @@ pub(crate) fn location_of(remote: &Remote) -> Location {
     below(remote, b"")
 }
 
-/// `path` below the url of a remote.
+/// The path `below` the url of a remote.
 fn below(remote: &Remote, below: &[u8]) -> Location {
     let joined = |base: &[u8]| {
         let mut joined = base.to_vec();

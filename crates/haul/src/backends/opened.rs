@@ -1,5 +1,5 @@
-//! The hosts that a command has opened. Each host is opened once, however many locations are on it, and so is
-//! each directory. One table for each protocol; `K` identifies a host.
+//! The hosts that a command has opened. Each host is opened once, however many locations are on it, and further
+//! locations in a directory share its storage. One table for each protocol; `K` identifies a host.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -66,7 +66,7 @@ struct Known<H, S> {
     password_command: Option<String>,
     /// By the path of their root on the server.
     storages: HashMap<Vec<u8>, Arc<S>>,
-    /// Whether `-v` has reported how it was reached.
+    /// Whether [`OpenedHosts::introduce`] was called for it.
     is_introduced: bool,
 }
 
@@ -108,7 +108,8 @@ impl<K: Clone + Eq + Hash, H, S> OpenedHosts<K, H, S> {
         self.lock().get(key).and_then(|known| known.host.clone())
     }
 
-    /// The storage of the directory `root` of a host; `open` opens it on first use.
+    /// The storage of the directory `root` of a host; `open` opens it on first use. Tasks that need it at the same time
+    /// may each open one.
     pub(super) async fn storage(
         &self,
         key: &K,
@@ -138,7 +139,7 @@ impl<K: Clone + Eq + Hash, H, S> OpenedHosts<K, H, S> {
         }
     }
 
-    /// Warns that no server is verified, once.
+    /// Warns that no server is verified, once for each protocol.
     pub(super) fn warn_insecure(&self, host: &str) {
         if !self.has_warned.swap(true, Ordering::Relaxed) {
             self.shared.printer.warning(host, INSECURE);

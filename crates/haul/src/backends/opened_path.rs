@@ -16,7 +16,7 @@ pub(crate) struct OpenedPath {
     pub(crate) is_directory: bool,
     /// Whether it exists.
     pub(crate) exists: bool,
-    /// The canonical path, if it is on a disk of this machine.
+    /// The canonical path, if it is on a disk of this machine. Its last component may be a link that is not followed.
     pub(crate) local: Option<PathBuf>,
 }
 
@@ -72,7 +72,7 @@ pub(super) fn rel_path(location: &Location, names: &[&[u8]]) -> Result<RelPath> 
     Ok(path)
 }
 
-/// A name that cannot be part of a path.
+/// The error of a name that cannot be part of a path.
 pub(super) fn invalid(location: &Location, error: RelPathError) -> Error {
     Error::new(ErrorKind::InvalidInput, "open").at(location).because(format!("the name {error}"))
 }

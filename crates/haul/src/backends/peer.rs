@@ -37,18 +37,15 @@ pub(super) struct Discovery<'a> {
 pub(super) struct PeerHosts {
     opened: OpenedHosts<TicketText, PeerHost, PeerStorage>,
     codes: Codes,
-    options: PeerOptions,
+    /// Whether to look for peers on the local network.
+    lan: bool,
 }
 
 impl PeerHosts {
     /// No peer yet.
     pub(super) fn new(shared: &Shared, discovery: Discovery<'_>) -> Self {
         let codes = Codes::new(discovery.bridge, discovery.lan);
-        Self {
-            opened: OpenedHosts::new(shared),
-            codes,
-            options: PeerOptions { lan: discovery.lan },
-        }
+        Self { opened: OpenedHosts::new(shared), codes, lan: discovery.lan }
     }
 
     /// The location with its ticket in place of a spoken code.
@@ -164,10 +161,13 @@ impl PeerHosts {
                 .expose()
                 .parse()
                 .map_err(|error: haul_peer::ticket::TicketError| unusable(error.to_string()))?;
-            let (identity, runtime) = (Identity::ephemeral()?, self.opened.shared.runtime()?);
-            let host = PeerHost::with_options(&ticket, &identity, self.options, runtime)?;
-            host.expect(self.opened.shared.lanes);
-            let printer = &self.opened.shared.printer;
+            let shared = &self.opened.shared;
+            let (identity, runtime) = (Identity::ephemeral()?, shared.runtime()?);
+            let waits = shared.waits.of(at_root(location, b"").to_string());
+            let options = PeerOptions { lan: self.lan, waits };
+            let host = PeerHost::with_options(&ticket, &identity, options, runtime)?;
+            host.expect(shared.lanes);
+            let printer = &shared.printer;
             if printer.is_verbose() {
                 host.on_event(reporter(location.to_string(), printer.clone()));
             }
@@ -188,7 +188,7 @@ impl Drop for PeerHosts {
     }
 }
 
-/// Prints how a peer is reached, for `-v`. The first path is in the line that introduces the host.
+/// Prints how a peer is reached, for `-v`. In text, the first path is in the line that introduces the host.
 fn reporter(location: String, printer: Printer) -> impl Fn(ReachEvent) + Send + Sync {
     let is_known = AtomicBool::new(false);
     move |event| match event {

@@ -36,7 +36,7 @@ impl Remotes {
     /// will want over a long path.
     ///
     /// # Errors
-    /// The option that is invalid, and why.
+    /// The option that is invalid or the file that cannot be used, and why.
     pub(super) fn new(
         remote: &RemoteArgs,
         discovery: Discovery<'_>,

@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::env;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use haul_net::{PasswordSource, Secret};
@@ -23,6 +24,8 @@ pub(super) struct Secrets {
     token: Option<PasswordSource>,
     /// One for each host, in the order of the arguments.
     hosts: Mutex<Vec<Noted>>,
+    /// Whether it was decided for a host whether `HAUL_PASSWORD` or `HAUL_TOKEN` is for it.
+    is_assigned: AtomicBool,
 }
 
 /// Identifies a host.
@@ -51,7 +54,7 @@ impl Secrets {
     /// The secrets in the environment of this process.
     pub(super) fn of_environment() -> Self {
         let (password, token) = (variable("HAUL_PASSWORD"), variable("HAUL_TOKEN"));
-        Self { password, token, hosts: Mutex::default() }
+        Self { password, token, hosts: Mutex::default(), is_assigned: AtomicBool::new(false) }
     }
 
     /// Notes a host of the command, which may be a `remote` of the configuration, and may be from the
@@ -62,6 +65,8 @@ impl Secrets {
         let (password, token) = (own("HAUL_PASSWORD"), own("HAUL_TOKEN"));
         let mut hosts = self.lock();
         if !hosts.iter().any(|known| known.host == host) {
+            let is_late = self.is_assigned.load(Ordering::Acquire);
+            debug_assert!(!is_late, "{location} is noted after the secrets were assigned");
             let shown = shown(&host);
             let (host, lists) = (host.clone(), Some(BTreeSet::new()));
             let (password, token, has_command) = (None, None, false);
@@ -92,6 +97,7 @@ impl Secrets {
         let hosts = self.lock();
         let own = |host: &Noted| host.password.clone();
         let others = hosts.iter().filter(|host| host.password.is_none() && !host.has_command);
+        self.is_assigned.fetch_or(self.password.is_some(), Ordering::AcqRel);
         pick_secret("HAUL_PASSWORD", self.password.as_ref(), location, &hosts, own, others)
     }
 
@@ -103,6 +109,7 @@ impl Secrets {
         let hosts = self.lock();
         let own = |host: &Noted| host.token.clone();
         let others = hosts.iter().filter(|host| host.token.is_none() && is_web(host.host.scheme));
+        self.is_assigned.fetch_or(self.token.is_some(), Ordering::AcqRel);
         pick_secret("HAUL_TOKEN", self.token.as_ref(), location, &hosts, own, others)
     }
 
@@ -166,7 +173,7 @@ pub(crate) fn secret_of(kind: &str, remote: &str) -> (Option<String>, Option<Str
     (set(format!("{kind}_{}", in_capitals(remote))), set(kind.to_owned()))
 }
 
-/// The value of a variable, unless it is unset or empty.
+/// The value of a variable, unless it is unset, empty or not UTF-8.
 fn variable(name: &str) -> Option<PasswordSource> {
     let text = env::var(name).ok().filter(|text| !text.is_empty())?;
     Some(PasswordSource::Secret(Secret::new(text)))
@@ -215,7 +222,8 @@ mod tests {
     fn secrets(locations: &[&str]) -> Secrets {
         let secret = |text: &str| Some(PasswordSource::Secret(Secret::new(text)));
         let (password, token) = (secret("password"), secret("token"));
-        let secrets = Secrets { password, token, hosts: Mutex::default() };
+        let (hosts, is_assigned) = (Mutex::default(), AtomicBool::new(false));
+        let secrets = Secrets { password, token, hosts, is_assigned };
         for text in locations {
             let (list, text) = listed(text);
             secrets.note(&Location::parse(text).unwrap(), None, list);

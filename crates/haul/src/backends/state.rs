@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::directories;
 
-/// The directory of upload journals. `None` without a home directory, or if it cannot be created: uploads are
+/// The directory of upload journals. `None` without [`directories::state`], or if it cannot be created: uploads are
 /// not resumed then.
 pub(super) fn journals() -> Option<PathBuf> {
     let directory = state("journals")?;

@@ -51,7 +51,7 @@ impl Tickets {
     /// The location of an argument that begins with `@`; `None` if the `@` does not refer to a ticket.
     ///
     /// # Errors
-    /// There is no such file, or it has no ticket.
+    /// There is no such file, it cannot be read, or it has no ticket.
     pub(super) fn at(&self, argument: &OsStr) -> Result<Option<Location>, Stop> {
         let Some(rest) = argument.as_encoded_bytes().strip_prefix(b"@") else { return Ok(None) };
         let head = rest.split(|byte| *byte == b'/').next().unwrap_or_default();
@@ -156,7 +156,7 @@ impl Tickets {
     }
 }
 
-/// Splits `FILE/path`, at the first part that is not a directory; `None` if there is none.
+/// Splits `FILE/path`, at the first part that is not a directory; `None` if there is none, or it does not exist.
 fn file_of(rest: &[u8]) -> Option<(&[u8], &[u8])> {
     let slashes = rest.iter().enumerate().filter(|(at, byte)| *at > 0 && **byte == b'/');
     let ends = slashes.map(|(at, _)| at).chain([rest.len()]);
@@ -187,7 +187,8 @@ fn missing(rest: &[u8]) -> Stop {
     }
 }
 
-/// The first line of standard input that is not blank. Nothing after it is read: `haul cp - @-/file` copies the rest.
+/// Standard input up to the end of its first line that is not blank. Nothing after it is read: `haul cp - @-/file`
+/// copies the rest.
 fn line_of_input() -> io::Result<Vec<u8>> {
     let mut line = Vec::new();
     let mut byte = [0_u8; 1];

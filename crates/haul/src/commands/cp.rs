@@ -57,8 +57,8 @@ async fn copied(
         let destination = storages.locate(&args.destination)?;
         return pipe::from_input(&destination, &storages, resolved, printer).await;
     }
-    let sources = storages.expand_all(&args.sources).await?;
     let destination = storages.locate(&args.destination)?;
+    let sources = storages.expand_all(&args.sources).await?;
     let plan = plan::copy(&storages, &sources, &destination, &resolved.rules).await?;
     let how = (args.yes, resolved.engine.dry_run);
     if !receive::confirm(&plan, &destination, how, &storages, printer).await? {
@@ -92,24 +92,25 @@ async fn fetch(
         None => Vec::new(),
     };
     let from_list = !listed.is_empty();
-    let mut wanted = Vec::new();
-    for source in storages.expand_all(&args.sources).await? {
-        wanted.push(Wanted::from(source));
-    }
+    // Everything is located before a pattern is expanded.
+    let destination = storages.locate(&args.destination)?;
+    let mirrors = args.fetch.mirrors.iter().map(|mirror| storages.locate(mirror));
+    let mirrors = mirrors.collect::<Result<Vec<_>, _>>()?;
+    let mut of_list = Vec::new();
     for Listed { at, locations, directory, name, expected } in listed {
         let located = locations.iter().map(|one| storages.locate(one)).collect::<Result<_, _>>();
         let locations = located.map_err(|stop| match stop {
             Stop::Usage(message) => Stop::Usage(format!("{at}: {message}")),
             failed => failed,
         })?;
-        wanted.push(Wanted { locations, directory, name, expected, listed_at: Some(at) });
+        of_list.push(Wanted { locations, directory, name, expected, listed_at: Some(at) });
     }
+    let sources = storages.expand_all(&args.sources).await?;
+    let mut wanted: Vec<_> = sources.into_iter().map(Wanted::from).chain(of_list).collect();
     let is_of_one = !args.fetch.mirrors.is_empty() || args.fetch.expect.is_some();
     match wanted.as_mut_slice() {
         [one] if !from_list => {
-            for mirror in &args.fetch.mirrors {
-                one.locations.push(storages.locate(mirror)?);
-            }
+            one.locations.extend(mirrors);
             one.expected = args.fetch.expect.map(|expect| expect.0);
         }
         _ if is_of_one && from_list => {
@@ -126,7 +127,6 @@ async fn fetch(
         _ => {}
     }
     check_manifest(&wanted, args.fetch.expect_beside, resolved)?;
-    let destination = storages.locate(&args.destination)?;
     if from_list || !args.fetch.mirrors.is_empty() {
         let sources = wanted.iter().flat_map(|one| &one.locations);
         check_headers(&args.remote.web, sources.chain([&destination]))?;
@@ -135,7 +135,8 @@ async fn fetch(
     plan::fetch(storages, wanted, &destination, &resolved.rules, how, printer).await
 }
 
-/// Refuses to send one server's headers to all servers of a list: its author may have added their own server.
+/// Refuses to send one server's headers to all servers of a list, or of mirrors: the author of a list may have added
+/// their own server.
 fn check_headers<'a>(
     web: &WebArgs,
     locations: impl Iterator<Item = &'a Location>,

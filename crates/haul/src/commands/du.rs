@@ -133,8 +133,8 @@ fn without_slash(mut path: Vec<u8>) -> Vec<u8> {
     path
 }
 
-/// A directory at or below `location`, as a user would write it on the command line. `top` is the path of `location`
-/// in the storage.
+/// An entry at or below `location`, as a user would write it on the command line. `top` is the path of `location` in
+/// the storage.
 fn name_of(location: &Location, top: &RelPath, path: &RelPath) -> Vec<u8> {
     let mut name = match location.as_local() {
         Some(path) => path.as_os_str().as_encoded_bytes().to_vec(),

@@ -95,7 +95,7 @@ pub(crate) async fn run(
     })
 }
 
-/// Adapts the settings to many hosts. Refuses those that make sense for one host only.
+/// Adapts the settings to many hosts. Refuses those that haul supports for one host only.
 fn adapted(mut resolved: Resolved, printer: &Printer) -> Result<Resolved, Stop> {
     if resolved.manifest.as_ref().is_some_and(|choice| choice.file.is_some()) {
         let message = "many hosts cannot share one manifest: --manifest without a file writes one next to the \
@@ -182,8 +182,8 @@ async fn plan(context: &FanContext<'_>, host: usize) -> Result<Plan, Stop> {
     }
 }
 
-/// Plans a copy from one host, given its sources and the destination. If none of the sources can be opened, the first
-/// error is returned, so that the host counts as unreachable or is retried.
+/// Plans a copy from one host; `ends` are its sources and the destination. If none of the sources can be opened, the
+/// first error is returned, so that opening is retried, or the host counts as failed.
 async fn plan_from(
     context: &FanContext<'_>,
     ends: &(Vec<Location>, Location),

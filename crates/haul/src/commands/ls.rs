@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use crate::output::{LongForm, Piece, Printer, json};
 
-/// Number of entries that are sorted together.
+/// Once it has this many entries, a batch is sorted and printed.
 const BATCH: usize = 100_000;
 
 /// Runs `haul ls`.

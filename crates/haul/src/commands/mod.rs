@@ -1,4 +1,4 @@
-//! The commands, one per file. Each takes its arguments and returns how it ended.
+//! The commands, and what several of them have in common. A command takes its arguments and returns how it ended.
 
 mod cat;
 mod check;
@@ -31,7 +31,7 @@ use crate::output::Printer;
 
 pub(crate) use mount::enter as enter_namespace;
 
-/// Starts a mount with `--daemon` in a background process; `None` for other commands. `arguments` are those of the
+/// Starts a mount with `--daemon` in a background process; `None` for everything else. `arguments` are those of the
 /// command line.
 pub(crate) fn background(
     cli: &Cli,

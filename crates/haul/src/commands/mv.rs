@@ -41,9 +41,9 @@ async fn moved(
     printer: &Printer,
 ) -> Result<Exit, Stop> {
     let storages = Storages::for_transfer(config, &resolved, &args.remote, printer)?;
+    let destination = storages.locate(&args.destination)?;
     let sources = storages.expand_all(&args.sources).await?;
     let sources: Vec<_> = sources.into_iter().map(Location::without_trailing_slash).collect();
-    let destination = storages.locate(&args.destination)?;
     let into = sources.len() > 1
         || destination.has_trailing_slash()
         || storages.destination(&destination, None).await?.is_directory;

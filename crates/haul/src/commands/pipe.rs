@@ -1,4 +1,4 @@
-//! Transfers from the standard input and to the standard output.
+//! Transfers from standard input and to standard output.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -69,14 +69,18 @@ async fn print(
     let storage = PipeStorage::output(stdout, move || cancel.cancel())?;
     // Files of one server share a budget: each continues with the window of the one before.
     let budgets = LinkBudgets::default();
-    let mut failed = false;
+    let (mut failed, mut is_interrupted) = (false, false);
     for location in files {
-        if signals.cancel().is_cancelled() {
+        is_interrupted |= signals.cancel().is_cancelled();
+        if is_interrupted {
             break;
         }
         let (source, path) = match source(location, storages, &signals).await {
             Ok(Some(found)) => found,
-            Ok(None) => break,
+            Ok(None) => {
+                is_interrupted = true;
+                break;
+            }
             Err(error) => {
                 printer.failure(&error);
                 failed = true;
@@ -85,13 +89,14 @@ async fn print(
         };
         let job = job(source, path, &storage)?;
         let summary = moved(&budgets, job, &resolved, &signals, printer).await?;
+        is_interrupted |= summary.interrupted;
         // A reader that closes the output early (`| head`) is not a failure.
-        failed |= summary.failed > 0 && !signals.cancel().is_cancelled();
+        failed |= summary.failed > 0 && !summary.interrupted;
     }
     Ok(match signals.exit() {
-        Some(exit) => exit,
-        None if failed => Exit::Failed,
-        None => Exit::Done,
+        Some(exit) if is_interrupted => exit,
+        _ if failed => Exit::Failed,
+        _ => Exit::Done,
     })
 }
 
@@ -181,9 +186,9 @@ pub(crate) async fn from_input(
         printer.ending(line, summary.failed > 0);
     }
     Ok(match signals.exit() {
-        Some(exit) => exit,
-        None if summary.failed > 0 => Exit::Failed,
-        None => Exit::Done,
+        Some(exit) if summary.interrupted => exit,
+        _ if summary.failed > 0 => Exit::Failed,
+        _ => Exit::Done,
     })
 }
 

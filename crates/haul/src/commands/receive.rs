@@ -92,8 +92,11 @@ async fn offer(offered: &[(&dyn Storage, &RelPath)], storages: &Storages<'_>) ->
     let counting = async {
         let mut is_complete = true;
         for (source, path) in offered {
-            // Errors here are ignored: the copy reports them.
-            let Ok(top) = source.stat(path).await else { continue };
+            let Ok(top) = source.stat(path).await else {
+                // The copy reports the error.
+                is_complete = false;
+                continue;
+            };
             let (files, bytes) = (&mut offer.files, &mut offer.bytes);
             let count = |found: Measured<'_>| {
                 if let Measured::Entry { entry, .. } = found
@@ -136,8 +139,8 @@ mod tests {
         let shares = vec!["photos".to_owned(), "x\u{1b}[2J".to_owned()];
         let offer = Offer { shares, files: 1, bytes: 3 << 20, is_partial: true };
         let prompt = offer.prompt(Location::parse("here").unwrap());
-        assert!(prompt.starts_with("Receive at least 1 file, "), "{prompt}");
-        assert!(prompt.contains(" from \"photos\", \"x"), "{prompt}");
+        let start = "Receive at least 1 file, 3.00 MiB from \"photos\", \"x";
+        assert!(prompt.starts_with(start), "{prompt}");
         assert!(prompt.ends_with(" into here? [y/N] ") && !prompt.contains('\u{1b}'), "{prompt}");
     }
 }

@@ -54,7 +54,8 @@ pub(crate) async fn run(args: &RmArgs, config: &Config, printer: &Printer) -> Re
     })
 }
 
-/// Refuses `nas:`, the root of a remote, which is also what a shell makes of `nas:$UNSET`.
+/// Refuses `nas:`, the root of a remote or the home directory on a host, which is also what a shell makes of
+/// `nas:$UNSET`.
 fn refuse_top(argument: &OsStr) -> Result<(), Stop> {
     let Ok(location @ Location::Named { .. }) = Location::parse(argument) else { return Ok(()) };
     if location.path_bytes().iter().any(|byte| *byte != b'/') {
@@ -71,7 +72,7 @@ struct Run<'a> {
     printer: &'a Printer,
     signals: &'a Signals,
     removed: Totals,
-    /// Files with several names that were counted, for each host; `None` is this machine.
+    /// Files with several names that were counted, by the location of their storage; `None` is this machine.
     counted: HashMap<Option<String>, Counted>,
     failed: u64,
 }

@@ -1,6 +1,7 @@
 //! `haul verify`: checks files against their manifest.
 //!
-//! Each fault is an error on standard error; the counts are the result, on standard output.
+//! Each fault is an error on standard error; the counts are the result, on standard output. With `--json` both are
+//! objects on standard output.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;

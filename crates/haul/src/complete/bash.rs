@@ -1,4 +1,4 @@
-//! The completion script for bash, which splits words at colons.
+//! The completion script for bash, which splits words at `:`, `=` and `@`.
 
 use std::borrow::Cow;
 use std::env;
@@ -18,8 +18,8 @@ const INDEX: &str = "HAUL_COMPLETE_INDEX";
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bash;
 
-/// Joins the words that bash has split at colons, calls haul, and removes from each candidate the part that
-/// bash treats as other words. Candidates are one per line.
+/// Joins the words that bash has split, calls haul, and removes from each candidate the part that bash treats as other
+/// words. Candidates are one per line.
 ///
 /// Servers choose the names, so each is quoted for the shell. Within quotes only names without special
 /// characters are offered.

@@ -15,7 +15,7 @@ pub(super) fn known(home: &Path) -> Vec<String> {
     hosts
 }
 
-/// The names after `Host` that are neither patterns nor in quotes. A `#` begins a comment.
+/// The names after `Host` that are neither patterns nor in quotes. A `#` at the start of a word begins a comment.
 fn configured(config: &str) -> Vec<String> {
     let lines = config.lines().filter_map(|line| {
         let (keyword, names) = line.trim().split_once([' ', '\t', '='])?;
@@ -27,7 +27,7 @@ fn configured(config: &str) -> Vec<String> {
     names.filter(is_name).map(ToOwned::to_owned).collect()
 }
 
-/// The names of known_hosts that are not hashed, of hosts at the default port.
+/// The names in known_hosts of hosts at the default port; those that are hashed, patterns and addresses are left out.
 fn remembered(known_hosts: &str) -> Vec<String> {
     let lines = known_hosts.lines().filter(|line| !line.starts_with(['#', '@', '|']));
     let names = lines.filter_map(|line| line.split_whitespace().next());

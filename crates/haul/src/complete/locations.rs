@@ -29,7 +29,7 @@ use crate::output::Printer;
 /// The time limit for listing a directory on a server.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Listing stops after this number of names.
+/// Listing stops once it has at least this many names.
 const NAMES_MOST: usize = 10_000;
 
 /// The candidates for `current`.
@@ -70,7 +70,7 @@ fn directory_of(text: &str) -> Option<(&str, &str)> {
     Some(text.split_at(end))
 }
 
-/// Remotes and hosts that begin with `text`, each with a colon.
+/// Remotes and hosts that begin with `text`, each with a colon; after `USER@` only hosts.
 fn names(command: &CommandLine, text: &str) -> Vec<CompletionCandidate> {
     let (user, name) = text.split_once('@').map_or(("", text), |(user, name)| (user, name));
     let user = if text.contains('@') { format!("{user}@") } else { user.to_owned() };
@@ -190,7 +190,7 @@ impl CommandLine {
     fn key(&self, directory: &str) -> Option<u64> {
         let location = self.storages()?.locate(OsStr::new(directory)).ok()?;
         let config = self.config.file.as_deref().and_then(|file| fs::read(file).ok());
-        let names = haul_net::secret_variables().into_iter();
+        let names = haul_storage::secret_variables().into_iter();
         let secrets: Vec<_> = names.map(|name| (env::var_os(&name), name)).collect();
         let mut hasher = DefaultHasher::new();
         (directory, location, &self.remote, config, secrets).hash(&mut hasher);

@@ -67,7 +67,7 @@ impl Config {
     /// The remote `name`.
     ///
     /// # Errors
-    /// If there is none. The message suggests similar names.
+    /// If there is none. The message suggests a similar name, or lists all.
     pub(crate) fn named(&self, name: &str) -> Result<&Remote, String> {
         self.remote.get(name).ok_or_else(|| {
             let known = self.remote.keys().map(String::as_str);

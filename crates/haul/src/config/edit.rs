@@ -92,8 +92,8 @@ fn appended(text: &str, name: &str, new: &NewRemote) -> String {
     format!("{text}{gap}{}", added.replace('\n', line_end))
 }
 
-/// The lines of a remote with a header of its own: from the comment above, if an empty line separates that
-/// from the text before, to its last value, with the empty lines before or after.
+/// The lines of a remote with a header of its own: from the comment above, if the file begins with it or an empty line
+/// separates it from the text before, to its last value, with the empty lines before or after.
 fn lines_of(text: &str, name: &str) -> Option<Range<usize>> {
     let root = DeTable::parse(text).ok()?;
     let (_, remotes) = root.get_ref().iter().find(|(key, _)| key.get_ref() == "remote")?;
@@ -146,7 +146,8 @@ fn is_comment(line: &str) -> bool {
     !is_setting && !text.starts_with('[')
 }
 
-/// All values of a text, in the order of the file, each with the name of its remote (empty if it has none).
+/// All valid values of a text as they are shown, in the order of the file, each with the name of its remote (empty if
+/// it has none).
 fn contents(text: &str) -> Vec<(String, Vec<String>)> {
     let (config, _) = Config::parse(Path::new(""), text);
     let entries = config.entries.into_iter();

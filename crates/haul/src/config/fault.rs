@@ -17,7 +17,7 @@ pub(crate) enum Section {
 }
 
 impl Section {
-    /// Its name without brackets: `remote.nas`.
+    /// Its name without brackets: `remote.nas`. Empty for [`Section::Top`].
     pub(crate) fn name(&self) -> String {
         match self {
             Self::Top => String::new(),

@@ -37,7 +37,8 @@ pub(crate) enum NamedBy {
 }
 
 /// The path of the configuration file: from `--config` (`named`), else from `HAUL_CONFIG`, else the default one.
-/// `None` if the path is empty, which stands for no configuration, or if no home directory is known.
+/// `None` if the path is empty, which stands for no configuration, or if there is no default path
+/// ([`directories::config`]).
 pub(crate) fn config_path(named: Option<&Path>) -> Option<ConfigPath> {
     let option = named.map(|path| (path.to_owned(), NamedBy::Option));
     let variable =
@@ -155,7 +156,7 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Gives a file its name. A new one replaces nothing: it could not be locked.
+/// Gives a file its name. A new one replaces nothing, if the file system supports that: it could not be locked.
 ///
 /// # Errors
 /// `AlreadyExists` if there is a file of this name, and `is_new`.
@@ -192,7 +193,7 @@ fn resolve_links(path: &Path) -> io::Result<PathBuf> {
     // The kernel's own limit (MAXSYMLINKS).
     const MAX_LINKS: usize = 40;
     let mut path = path.to_owned();
-    for _ in 0..MAX_LINKS {
+    for _ in 0..=MAX_LINKS {
         match fs::read_link(&path) {
             Ok(to) => path = path.parent().unwrap_or(Path::new("/")).join(to),
             // It is not a link, or does not exist.
@@ -208,6 +209,20 @@ mod tests {
 
     fn mode(path: &Path) -> u32 {
         fs::metadata(path).unwrap().mode() & 0o7777
+    }
+
+    /// Formerly, the fortieth was not followed.
+    #[test]
+    fn as_many_links_are_followed_as_the_kernel_follows() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |number: usize| directory.path().join(number.to_string());
+        fs::write(path(0), "a").unwrap();
+        (1..=41).for_each(|at| std::os::unix::fs::symlink(path(at - 1), path(at)).unwrap());
+        assert_eq!(
+            (resolve_links(&path(40)).unwrap(), fs::read(path(40)).unwrap()),
+            (path(0), b"a".to_vec())
+        );
+        assert!(resolve_links(&path(41)).is_err() && fs::read(path(41)).is_err());
     }
 
     #[test]

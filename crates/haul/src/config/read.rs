@@ -69,12 +69,15 @@ pub(super) fn read(file: &Path, text: &str) -> (Config, Vec<Fault>) {
     (config, faults)
 }
 
-/// The names of the options in `[defaults]` and `[profile.NAME]`.
+/// The names of the options that both `[defaults]` and `[profile.NAME]` may have.
 pub(crate) fn option_names() -> Vec<String> {
     let command = Options::augment_args(clap::Command::new("options"));
     let options = command.get_arguments().filter_map(|arg| arg.get_long().map(str::to_owned));
     options.chain(["include".to_owned(), "exclude".to_owned()]).collect()
 }
+
+/// Keys of `[defaults]` that apply to all commands.
+const FOR_ALL_COMMANDS: [&str; 3] = ["bridge", "lan", "port-mapping"];
 
 type Value<'a> = Spanned<DeValue<'a>>;
 
@@ -124,7 +127,7 @@ impl Reader<'_> {
         self.fault(at, &section, key.as_deref(), cause);
     }
 
-    /// The table that contains a line, by the nearest header above it.
+    /// The table that contains a line, by the nearest header above it or in it.
     fn section_at(&self, line: usize) -> Section {
         let above = self.text.lines().take(line).map(str::trim);
         let header = above.filter(|line| line.starts_with('[')).last();
@@ -222,7 +225,10 @@ impl Reader<'_> {
                 continue;
             }
             if !known.iter().any(|known| known == name) {
-                let hint = did_you_mean(name, known.iter().map(String::as_str));
+                let of_all = FOR_ALL_COMMANDS.iter().filter(|_| *section == Section::Defaults);
+                let known: Vec<_> =
+                    known.iter().map(String::as_str).chain(of_all.copied()).collect();
+                let hint = did_you_mean(name, known.iter().copied());
                 let hint = hint.unwrap_or_else(|| format!("the options are {}", known.join(", ")));
                 *self.fault(at, section, Some(name), "unknown key") = Some(hint);
                 continue;
@@ -687,6 +693,17 @@ mod tests {
                 "{faults:?}"
             );
         }
+    }
+
+    /// Formerly, no hint named the keys that apply to all commands.
+    #[test]
+    fn a_misspelt_key_of_all_commands_gets_a_hint() {
+        let hint = |text: &str| Config::parse(Path::new("c.toml"), text).1[0].hint.clone();
+        let mapping = hint("[defaults]\nprot-mapping = false\n").unwrap();
+        assert!(mapping.contains("'port-mapping'"), "{mapping}");
+        let list = hint("[defaults]\nxyzzy = 1\n").unwrap();
+        assert!(FOR_ALL_COMMANDS.iter().all(|key| list.contains(key)), "{list}");
+        assert!(!hint("[profile.x]\nxyzzy = 1\n").unwrap().contains("port-mapping"));
     }
 
     #[test]

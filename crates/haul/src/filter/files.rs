@@ -7,7 +7,7 @@ use haul_storage::io_cause;
 
 use super::{Pattern, Rule};
 
-/// The rules in a pattern file, one per line. Empty lines, and lines that begin with `#` or `;`, are skipped. A line
+/// The rules in a pattern file, one per line. Blank lines, and lines that begin with `#` or `;`, are skipped. A line
 /// that begins with `+ ` includes and one that begins with `- ` excludes; `include` applies to all others.
 pub(crate) fn patterns(file: &Path, include: bool) -> Result<Vec<Rule>, String> {
     rules(file, |line| {
@@ -128,6 +128,28 @@ mod tests {
             ("end", false, false),
         ] {
             assert_eq!(rules.includes(path.as_bytes(), is_directory), included, "{path}");
+        }
+    }
+
+    /// Formerly, they excluded files in all directories. The expected values come from `git check-ignore`.
+    #[test]
+    fn two_stars_that_are_no_whole_component_match_within_one() {
+        let text = "/**x\nd/**y\ne/**\nf/**/z\ng**/h\ni?**/k\n";
+        let rules = Rules::new(ignored(file(text).path()).unwrap()).unwrap();
+        for (path, included) in [
+            ("ax", false),
+            ("a/bx", true),
+            ("d/ay", false),
+            ("d/b/ay", true),
+            ("e/a/b", false),
+            ("f/z", false),
+            ("f/a/b/z", false),
+            ("gab/h", false),
+            ("g/a/h", false),
+            ("i1/k", false),
+            ("i1/a/k", true),
+        ] {
+            assert_eq!(rules.includes(path.as_bytes(), false), included, "{path}");
         }
     }
 

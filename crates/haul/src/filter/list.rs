@@ -19,7 +19,7 @@ pub(crate) struct NameList {
 
 impl NameList {
     /// Reads a list: one path per line or, if the file contains NUL characters, each path terminated by one.
-    /// `-` is standard input. Lines that are empty or begin with `#` or `;` are skipped. Slashes at both ends and
+    /// `-` is standard input. Empty paths, and lines that begin with `#` or `;`, are skipped. Slashes at both ends and
     /// `./` at the beginning make no difference.
     pub(crate) fn read(file: &Path) -> Result<Self, String> {
         let unreadable = |error: io::Error| {

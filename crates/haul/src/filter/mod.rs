@@ -36,7 +36,7 @@ impl FromStr for Pattern {
 impl Pattern {
     /// Parses a pattern of a `.gitignore`, in which braces are literal.
     fn of_gitignore(text: &str) -> Result<Self, String> {
-        Self::parse(text, Glob::without_alternatives)
+        Self::parse(text, Glob::of_gitignore)
     }
 
     fn parse(text: &str, glob: fn(&str) -> Result<Glob, String>) -> Result<Self, String> {
@@ -80,7 +80,7 @@ impl Rules {
     /// If there are only include rules: they would exclude nothing.
     pub(crate) fn new(rules: Vec<Rule>) -> Result<Self, String> {
         if !rules.is_empty() && rules.iter().all(|rule| rule.include) {
-            return Err("--include alone leaves nothing out: what no pattern matches is copied too. \
+            return Err("patterns that only include leave nothing out: what no pattern matches is copied too. \
                         To copy only what matches, exclude the rest after it: --include GLOB --exclude '*'; \
                         for matches in subdirectories: --include GLOB --include '*/' --exclude '*'"
                 .to_owned());

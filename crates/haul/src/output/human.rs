@@ -11,7 +11,7 @@ use haul_storage::{Error, LinkStatus, RelPath, Timestamp};
 
 use crate::units::{bytes, duration, per_second, rate};
 
-/// A finished file or other entry, as `-v` and `--dry-run` print it.
+/// A finished file or other entry, as `-v`, `--itemize-changes` and `--dry-run` print it.
 pub(crate) fn file(event: &FileEvent, path: &RelPath) -> String {
     let word = match (event.action, event.dry_run) {
         (Action::Copied, false) => "copied",
@@ -258,7 +258,7 @@ pub(crate) fn fan_summary(all: &FanSummary, dry_run: bool, verbose: bool) -> Str
     format!("{}; {}", parts.join(", "), summary(&total, dry_run, verbose))
 }
 
-/// The progress of a check of unknown length, in one line: `count` is the number of bytes read.
+/// The progress of `verify`, whose totals are unknown, in one line: `count` is the number of bytes read.
 pub(crate) fn counted(files: u64, count: u64, elapsed: Duration) -> String {
     let speed = rate(per_second(count, elapsed));
     format!("{}  {}  {speed}", plural(files, "file"), bytes(count))
@@ -317,7 +317,7 @@ pub(crate) fn plural(count: u64, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
-/// A time in UTC as RFC 3339 writes it, with nanoseconds if wanted and not zero.
+/// A time in UTC as RFC 3339 writes it, with nanoseconds if wanted and not zero; `@SECONDS` outside the calendar.
 pub(crate) fn utc(time: Timestamp, with_nanos: bool) -> String {
     let Some(second) = (Timestamp { nanos: 0, ..time }).utc() else { return time.date() };
     let mut text = second.to_string();

@@ -1,5 +1,5 @@
-//! Prints results and messages on the standard streams; no other code of the program does. (Only
-//! the content of files that are copied to `-` or printed by `haul cat` bypasses it.)
+//! Prints results and messages on the standard streams. Only the content of files that are copied to `-` or printed by
+//! `haul cat`, the bars of [`super::progress`], and what clap prints (help, candidates for completion) bypass it.
 //!
 //! Cheap to clone; all clones write to the same streams, a line at a time. It is not an error if the
 //! reader of standard output exits (`haul ls | head`): further output is dropped, and callers that
@@ -7,8 +7,8 @@
 //!
 //! Servers choose names and messages, so control characters are escaped here
 //! ([`haul_storage::text`]), on both streams. That includes files, because a user may show them on a
-//! terminal later. Two outputs are exact: names that `haul ls` writes to a file or pipe, for programs,
-//! and JSON, in which the same characters are written as `\u` escapes.
+//! terminal later. Two outputs are exact: names that `ls`, `du`, `check` and `config path` write to a file or pipe, for
+//! programs, and JSON, in which the same characters are written as `\u` escapes.
 
 use std::borrow::Cow;
 use std::fmt::Display;

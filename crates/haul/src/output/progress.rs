@@ -135,7 +135,7 @@ impl ProgressDisplay {
         }
     }
 
-    /// Removes the bar.
+    /// Removes the bar; later updates show nothing.
     pub(crate) fn end(&mut self) {
         if let Kind::Bar { bar, .. } = std::mem::replace(&mut self.kind, Kind::Nothing) {
             self.printer.set_bar(None);

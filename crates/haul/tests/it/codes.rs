@@ -1,5 +1,8 @@
 //! `haul share --code`, and spoken codes as locations.
 
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
+
 use crate::serve::Serving;
 use crate::session::{Ran, Session};
 
@@ -165,4 +168,25 @@ fn a_code_needs_a_bridge() {
         .status(1)
         .stdout("")
         .stderr_has("cannot connect");
+}
+
+/// Formerly, nothing was printed.
+#[test]
+fn a_bridge_that_does_not_respond_is_reported_after_ten_seconds() {
+    let session = session();
+    let (bridge, named) = bridge(&session);
+    let (sharing, code) = share(&session, &named, "");
+    bridge.signal("STOP");
+    let line = format!("ls --bridge {named} {code}");
+    let mut child = session.command(&line).stderr(Stdio::piped()).spawn().unwrap();
+    let mut report = String::new();
+    BufReader::new(child.stderr.take().unwrap()).read_line(&mut report).unwrap();
+    let (address, number) = (named.split('/').next().unwrap(), code.split('-').next().unwrap());
+    let expected = format!("haul: waiting for {address}: ticket for code {number} (1");
+    assert!(report.starts_with(&expected), "{report}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    bridge.signal("CONT");
+    sharing.end("INT");
+    bridge.end("INT");
 }

@@ -160,6 +160,9 @@ fn bash_calls_the_program_that_printed_the_script() {
     isolate(&mut command).env("HAUL_COMPLETE", "bash").env("HOME", session.path("home"));
     let script = String::from_utf8(command.output().unwrap().stdout).unwrap();
     assert_eq!(bash_by(&session, &script, &["haul", "ls", "ph"]), ["photo"]);
+    // The script does not call the `haul` in PATH.
+    std::fs::remove_file(&haul).unwrap();
+    assert_eq!(bash_by(&session, &script, &["haul", "ls", "ph"]), [""; 0]);
 }
 
 /// Formerly, `--header`, `--cookie` and `--proxy` had no influence on the key of a cached listing.

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use crate::session::Session;
 
-/// A small tree `src` with everything that a copy has to preserve.
+/// A small tree `src`: three files at different depths, an empty directory and a symbolic link.
 fn tree() -> Session {
     Session::new()
         .file("src/a", "aaa")

@@ -1,5 +1,6 @@
 //! `haul demo`.
 
+use crate::done::SECRETS;
 use crate::mount::can_mount;
 use crate::session::Session;
 
@@ -41,6 +42,21 @@ fn every_step_prints_a_row_and_nothing_is_left() {
     }
     assert_eq!(session.haul("ls tmp").out(), "");
     assert!(!session.has("home"), "the children have a home of their own");
+}
+
+/// Formerly, `rustc` inherited passwords and tokens.
+#[test]
+fn rustc_is_asked_for_data_without_the_secrets_of_the_environment() {
+    let session = Session::new().directory("tmp").file("data/file", "x");
+    let data = session.path("data").display().to_string();
+    session.write("rustc.sh", format!("#!/bin/sh\nenv > {data}/../seen\necho {data}\n"));
+    session.tool("install -D rustc.sh bin/rustc");
+    let path = format!("{}:{}", session.path("bin").display(), std::env::var("PATH").unwrap());
+    let mut command = session.command("demo --dir tmp");
+    let output = command.env("PATH", path).envs(SECRETS).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let seen = session.read("seen");
+    assert!(seen.contains("PATH=") && !seen.contains("secret"), "{seen}");
 }
 
 #[test]

@@ -4,27 +4,29 @@ use std::path::Path;
 
 use crate::session::Session;
 
+/// Variables that no program gets which haul starts.
+pub(crate) const SECRETS: [(&str, &str); 5] = [
+    ("HAUL_PASSWORD", "secret"),
+    ("HAUL_PASSWORD_NAS", "secret"),
+    ("HAUL_TOKEN", "secret"),
+    ("HAUL_TOKEN_NAS", "secret"),
+    ("HAUL_TICKET", "secret"),
+];
+
 #[test]
 fn the_on_done_command_gets_the_outcome_but_no_secrets() {
     let session = Session::new().file("src/a", "aaa").file("src/b", "bb");
     session.write(
-        "home/tell",
-        "env | grep ^HAUL_ | grep -vE '^HAUL_(LAN|PORT_MAPPING)=' | sort > $HOME/told; echo said",
+        "home/script",
+        "env | grep ^HAUL_ | grep -vE '^HAUL_(LAN|PORT_MAPPING)=' | sort > $HOME/variables; echo printed",
     );
-    let secrets = [
-        ("HAUL_PASSWORD", "secret"),
-        ("HAUL_PASSWORD_NAS", "secret"),
-        ("HAUL_TOKEN", "secret"),
-        ("HAUL_TOKEN_NAS", "secret"),
-        ("HAUL_TICKET", "secret"),
-    ];
     let mut command = session.command("cp --json src dst --on-done");
-    command.arg(". $HOME/tell").envs(secrets);
+    command.arg(". $HOME/script").envs(SECRETS);
     let out = command.output().unwrap();
     assert_eq!(out.status.code(), Some(0));
     // Its output is not part of the results.
-    assert_eq!(String::from_utf8_lossy(&out.stderr), "said\n");
-    let variables = session.read("home/told");
+    assert_eq!(String::from_utf8_lossy(&out.stderr), "printed\n");
+    let variables = session.read("home/variables");
     let mut lines = variables.lines();
     let mut next = || lines.next().unwrap_or_default();
     assert_eq!((next(), next(), next()), ("HAUL_BYTES=5", "HAUL_FAILED=0", "HAUL_FILES=2"));
@@ -34,10 +36,12 @@ fn the_on_done_command_gets_the_outcome_but_no_secrets() {
 
 #[test]
 fn the_on_done_command_runs_after_failures_too_and_its_own_failure_is_reported() {
-    let session =
-        Session::new().file("a", "a").file("config.toml", "[defaults]\non-done = \"exit 3\"\n");
+    let session = Session::new()
+        .file("a", "a")
+        .file("s/b", "b")
+        .file("config.toml", "[defaults]\non-done = \"exit 3\"\n");
     let failed = "haul: --on-done: cannot run the command (exit status: 3)\n";
-    for line in ["cp a b", "sync . ../none/x/y", "mv a c"] {
+    for line in ["cp a b", "sync s t/x/y", "mv a c"] {
         let ran = session.haul(&format!("{line} --config config.toml"));
         assert_eq!(ran.err().matches(failed).count(), 1, "{line}: {}", ran.err());
         ran.status(1);

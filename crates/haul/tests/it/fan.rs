@@ -3,7 +3,7 @@
 
 use crate::session::Session;
 
-/// Three hosts `n1` to `n3`, one `old`, and a tree `src`.
+/// Three hosts `n1` to `n3`, one `old`, one `dead`, and a tree `src`.
 fn session() -> Session {
     let session = Session::new()
         .file("src/a", "aaa")
@@ -199,6 +199,7 @@ fn errors_in_host_lists_name_the_position_and_nothing_is_done() {
     for (line, text) in cases {
         session.haul(line).status(2).stderr_has(text);
     }
+    assert!(!session.has("dst"));
     session.haul("cp --hosts none.txt src :x").status(1).stderr_has("none.txt: cannot read");
     let ran = session.haul("cp src sftp://ada:geheim@n[1-2]/x").status(2);
     assert!(!ran.err().contains("geheim"), "{}", ran.err());

@@ -102,7 +102,7 @@ fn content(length: usize) -> Vec<u8> {
 
 #[test]
 fn a_full_disk_is_reported_and_no_partial_file_has_its_final_name() {
-    // The disk becomes full in the middle of the file, and at its last byte.
+    // The disk becomes full in the middle of the file, and near its end.
     for (digest, length) in [("none", 20 << 20), ("none", (8 << 20) + 1), ("sha256", (8 << 20) + 1)]
     {
         let session = Session::new().file("src/f", content(length)).file("src/a", "small");
@@ -346,6 +346,10 @@ fn hard_links_and_holes_are_preserved() {
     let look = |path: &str| fs::metadata(session.path(path)).unwrap();
     assert_eq!(look("dst/src/one").ino(), look("dst/src/two").ino());
     assert_eq!(look("dst/src/holes").len(), 1 << 40);
+    let copy = fs::File::open(session.path("dst/src/holes")).unwrap();
+    let mut data = [0; 4];
+    std::os::unix::fs::FileExt::read_exact_at(&copy, &mut data, 5 << 30).unwrap();
+    assert_eq!(&data, b"data");
     assert!(look("dst/src/holes").blocks() < 10_000, "{} blocks", look("dst/src/holes").blocks());
 }
 
@@ -437,4 +441,7 @@ fn files_below_paths_longer_than_the_system_accepts_are_copied_and_removed() {
     }
     fs::write(at(&source, "other"), "other").unwrap();
     session.haul("sync --delete src dst").status(0).stderr_has("4 removed");
+    let left: Vec<_> =
+        fs::read_dir(at(&copy, "")).unwrap().map(|it| it.unwrap().file_name()).collect();
+    assert_eq!(left, ["other"]);
 }

@@ -244,7 +244,7 @@ fn a_code_needs_no_bridge_option_where_a_bridge_announces_itself() {
         if ran.err().contains("the local network has several") || Instant::now() > until {
             break ran;
         }
-        // Each attempt that reaches one bridge counts as a guess at that bridge.
+        // An attempt that reaches only one bridge looks the code up there, which a bridge allows a few times a minute.
         sleep(Duration::from_secs(2));
     };
     ran.stderr_has("the local network has several").stderr_has(&key);

@@ -32,7 +32,7 @@ fn a_long_listing_has_mode_size_and_time() {
     assert!(lines[1].starts_with("lrwxrwxrwx ") && lines[1].ends_with(" l -> a"), "{out}");
     let local = session.haul_where("ls -lh d/a", &[("TZ", "<+05>-5")]).status(0);
     local.stdout("-rw-r-----      5 B 2000-02-29 05:00:00 a\n");
-    // Formerly, a zone given by its name was treated as UTC. Minimal systems have no time zone database.
+    // Formerly, a zone specified by its name was treated as UTC. Minimal systems have no time zone database.
     if std::path::Path::new("/usr/share/zoneinfo/Asia/Tokyo").exists() {
         let named = session.haul_where("ls -lh d/a", &[("TZ", "Asia/Tokyo")]).status(0);
         named.stdout("-rw-r-----      5 B 2000-02-29 09:00:00 a\n");

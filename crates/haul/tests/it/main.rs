@@ -1,4 +1,4 @@
-//! The program as its users see it: every test runs the real binary and reads like a session at a
+//! The program as its users see it: the tests run the real binary, and read like a session at a
 //! terminal.
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 #![expect(clippy::print_stderr, reason = "figures of a test that are worth seeing")]

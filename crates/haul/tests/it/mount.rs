@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use haul_bench::guard::unshare_mounts_once;
 use rustix::process::geteuid;
 
+use crate::done::SECRETS;
 use crate::serve::Serving;
 use crate::session::{Session, isolate};
 
@@ -343,6 +344,31 @@ fn a_mount_ends_with_umount() {
     assert_eq!(session.read("mnt/two"), "2");
     session.tool("umount mnt");
     assert_eq!(serving.wait(), Some(0));
+}
+
+/// Formerly, `fusermount3` inherited passwords and tokens.
+#[test]
+fn fusermount3_gets_no_secrets_of_the_environment() {
+    if !geteuid().is_root() || !Path::new("/dev/fuse").exists() {
+        eprintln!("SKIPPED: running haul as a user that may open /dev/fuse takes root");
+        return;
+    }
+    let session = session();
+    let seen = session.path("seen").display().to_string();
+    let script = format!("#!/bin/sh\nenv > {seen}\necho refused >&2\nexit 1\n");
+    session.write("fusermount3.sh", script);
+    session.tool("install -D fusermount3.sh bin/fusermount3");
+    let path = format!("{}:{}", session.path("bin").display(), std::env::var("PATH").unwrap());
+    // Not root, but with access to all files.
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--inh-caps=+dac_override", "--ambient-caps=+dac_override"]);
+    command.arg(env!("CARGO_BIN_EXE_haul")).args(["mount", "data", "mnt"]);
+    isolate(&mut command).current_dir(session.path("")).env("HOME", session.path(""));
+    let output = command.env("PATH", path).envs(SECRETS).output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && error.contains("cannot mount (refused)"), "{error}");
+    let seen = session.read("seen");
+    assert!(seen.contains("PATH=") && !seen.contains("secret"), "{seen}");
 }
 
 #[test]

@@ -4,8 +4,10 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::process::Command;
 
+use crate::content::{content, unfinished};
 use crate::faults::{Slow, is_root};
-use crate::session::{Session, isolate};
+use crate::session::{Ran, Session, isolate};
+use crate::sftp::Running;
 
 const NOBODY: &str = "setpriv --reuid=65534 --regid=65534 --clear-groups";
 
@@ -21,22 +23,39 @@ fn mode(session: &Session, path: &str) -> u32 {
 #[test]
 fn a_private_directory_is_private_while_it_is_copied_and_after_an_interruption() {
     for signal in ["INT", "KILL"] {
-        let session = Session::new().file("src/sub/f", vec![7; 4 << 20]).file("src/open/g", "g");
-        set_mode(&session, "src/sub", 0o700);
-        set_mode(&session, "src", 0o750);
-        let slow = Slow::start(&session, "cp --bwlimit 1M src/ dst", "dst/sub/.f.haul-journal");
-        for path in ["dst", "dst/sub"] {
-            assert_eq!(mode(&session, path), 0o700, "{path}");
-        }
-        assert_eq!(mode(&session, "dst/sub/.f.haul-part"), 0o600);
-        assert_eq!(mode(&session, "dst/sub/.f.haul-journal"), 0o600);
-        slow.end(signal);
-        assert_eq!(mode(&session, "dst/sub"), 0o700);
-        assert!(matches!(mode(&session, "dst"), 0o700 | 0o750));
-        session.haul("cp -q src/ dst").status(0);
-        let modes = ["dst", "dst/sub", "dst/open"].map(|path| mode(&session, path));
-        assert_eq!(modes, [0o750, 0o700, mode(&session, "src/open")]);
+        check_private(&Session::new(), signal, ("dst", "dst", ".f.haul-journal"), str::to_owned);
     }
+}
+
+/// Copies private directories, and interrupts the copy once by a signal. `to` is the destination as haul's argument,
+/// `at` its path in the session, and `until` a file in its directory `sub` that exists once a file is being copied.
+/// `line` adds what haul needs to a command.
+pub(crate) fn check_private(
+    session: &Session,
+    signal: &str,
+    (to, at, until): (&str, &str, &str),
+    line: impl Fn(&str) -> String,
+) {
+    let there = |path: &str| format!("{at}{path}");
+    session.write("src/sub/f", vec![7; 4 << 20]);
+    session.write("src/open/g", "g");
+    set_mode(session, "src/sub", 0o700);
+    set_mode(session, "src", 0o750);
+    let until = there(&format!("/sub/{until}"));
+    let slow = Slow::start(session, &line(&format!("cp --bwlimit 1M src/ {to}")), &until);
+    for path in ["", "/sub"] {
+        assert_eq!(mode(session, &there(path)), 0o700, "{signal}: {path}");
+    }
+    assert_eq!(mode(session, &there("/sub/.f.haul-part")), 0o600, "{signal}");
+    assert_eq!(mode(session, &until), 0o600, "{signal}");
+    slow.end(signal);
+    assert!(!session.has(&there("/sub/f")), "{signal}: the copy was complete");
+    assert_eq!(mode(session, &there("/sub")), 0o700, "{signal}");
+    assert!(matches!(mode(session, &there("")), 0o700 | 0o750), "{signal}");
+    session.haul(&line(&format!("cp -q src/ {to}"))).status(0);
+    session.tool(&format!("diff -r src {at}"));
+    let modes = ["", "/sub", "/open"].map(|path| mode(session, &there(path)));
+    assert_eq!(modes, [0o750, 0o700, mode(session, "src/open")], "{signal}");
 }
 
 /// A manifest reveals names, and its digests show whether a guess of the content is right.
@@ -253,4 +272,89 @@ fn a_read_only_directory_in_the_way_is_removed_or_keeps_its_mode() {
     assert!(session.has("t/kept/deep/log"));
     assert!(!session.has("t/kept/gone") && !session.has("t/kept/deep/gone"));
     assert_eq!((mode(&session, "t/kept"), mode(&session, "t/kept/deep")), (0o555, 0o555));
+}
+
+/// Copies directories that their owner cannot write to to a server that runs as an ordinary user, and updates the
+/// copies. `to` is a directory of the server as haul's argument, and `at` its path in the session.
+pub(crate) fn check_read_only_directories(
+    session: &Session,
+    (to, at): (&str, &str),
+    line: impl Fn(&str) -> String,
+) {
+    let haul = |words: &str| session.haul(&line(&format!("{words} {to}/t"))).status(0).stderr("");
+    let same = || session.tool(&format!("diff -r s {at}/t"));
+    let modes = |names: &[&str]| {
+        for name in names {
+            assert_eq!(mode(session, &format!("{at}/t/{name}")), 0o555, "{name}");
+        }
+    };
+    for (name, length) in [("x", 10), ("gone", 10), ("deep/gone", 10), ("large", 3 << 20)] {
+        session.write(format!("s/d/{name}"), content(1, length));
+    }
+    set_mode(session, "s/d/deep", 0o555);
+    set_mode(session, "s/d", 0o555);
+    haul("cp -q s/");
+    same();
+    modes(&["d", "d/deep"]);
+    // Root needs no permission to write.
+    for (name, length) in [("x", 11), ("new", 12), ("large", (3 << 20) + 1)] {
+        session.write(format!("s/d/{name}"), content(2, length));
+    }
+    fs::remove_file(session.path("s/d/gone")).unwrap();
+    fs::remove_dir_all(session.path("s/d/deep")).unwrap();
+    haul("sync -q --delete s");
+    same();
+    modes(&["d"]);
+    // A directory whose mode is not copied keeps its own.
+    session.write("s/d/x", "other");
+    session.write("s/d/large", content(3, 3 << 20));
+    haul("sync -q --preserve=times s");
+    same();
+    modes(&["d"]);
+    // Deletions too restore it.
+    session.write(format!("{at}/t/d/extra/below"), "extra");
+    for name in ["log", "gone"] {
+        session.write(format!("{at}/t/d/kept/{name}"), "extra");
+    }
+    session.tool(&format!("chown -R 65534:65534 {at}/t/d/extra {at}/t/d/kept"));
+    set_mode(session, &format!("{at}/t/d/kept"), 0o555);
+    haul("sync -q --delete --exclude log --preserve=times s");
+    assert!(
+        !session.has(&format!("{at}/t/d/extra")) && !session.has(&format!("{at}/t/d/kept/gone"))
+    );
+    assert!(session.has(&format!("{at}/t/d/kept/log")));
+    modes(&["d", "d/kept"]);
+}
+
+/// Completes part files that have the mode of a read-only source, as after a kill just before the rename, on a server
+/// that runs as an ordinary user: one that is unknown to haul, and one that it resumes.
+pub(crate) fn check_read_only_part_files(
+    session: &Session,
+    (to, at): (&str, &str),
+    line: impl Fn(&str) -> String,
+) {
+    for (name, seed) in [("unknown", 1), ("begun", 2)] {
+        session.write(format!("p/{name}"), content(seed, 8 << 20));
+        set_mode(session, &format!("p/{name}"), 0o444);
+    }
+    let begun = line(&format!("cp --json --bwlimit 2M --window 1M p/begun {to}/"));
+    let mut running = Running::start(session, &begun);
+    running.until_moved(4 << 20);
+    running.kill();
+    session.write(format!("{at}/.unknown.haul-part"), "unknown");
+    session.tool(&format!("chown 65534:65534 {at}/.unknown.haul-part"));
+    for name in ["unknown", "begun"] {
+        set_mode(session, &format!("{at}/.{name}.haul-part"), 0o444);
+    }
+    let copy = |name: &str| -> Ran {
+        session.haul(&line(&format!("cp --json p/{name} {to}/"))).status(0).stderr("")
+    };
+    copy("unknown");
+    let summary = copy("begun").summary();
+    assert!(summary["resumed_bytes"].as_u64().unwrap() > 0, "{summary}");
+    for name in ["unknown", "begun"] {
+        session.tool(&format!("cmp p/{name} {at}/{name}"));
+        assert_eq!(mode(session, &format!("{at}/{name}")), 0o444, "{name}");
+    }
+    assert_eq!(unfinished(&session.path(at)), Vec::<std::path::PathBuf>::new());
 }

@@ -23,7 +23,6 @@ impl Serving {
     }
 
     pub(crate) fn spawn(mut command: Command, lines: usize) -> Self {
-        command.env_remove("XDG_STATE_HOME");
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut output = String::new();
@@ -67,7 +66,8 @@ impl Serving {
         self.child.wait().unwrap().code()
     }
 
-    fn signal(&self, signal: &str) {
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: &str) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
     }
@@ -196,7 +196,7 @@ fn without_json_the_server_prints_address_host_key_and_password() {
 }
 
 #[test]
-fn a_server_may_be_read_only_and_use_a_given_host_key() {
+fn a_server_may_be_read_only_and_use_an_existing_host_key() {
     let session = session();
     make_key(&session, "host");
     let line = "serve sftp data --listen 127.0.0.1:0 --authorized-keys key.pub --read-only \

@@ -65,6 +65,9 @@ fn the_certificate_persists_and_only_the_right_password_is_accepted() {
         assert_eq!(got, "content");
         let status = "-o /dev/null -w %{response_code}";
         assert_eq!(session.tool(&format!("curl -sS {ca} {status} {url}file")), "401");
+        session.write("netrc", "machine 127.0.0.1 login ada password \"second line\"\n");
+        let wrong = format!("curl -sS {ca} --netrc-file netrc {status} {url}file");
+        assert_eq!(session.tool(&wrong), "401");
         assert!(!serving.output.contains("horse"), "{}", serving.output);
         assert_eq!(serving.end("INT").0, Some(0));
     }

@@ -6,6 +6,8 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::process::{Child, ChildStdout, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::faults::{as_nobody, is_root};
+use crate::private::{check_private, check_read_only_directories, check_read_only_part_files};
 use crate::pty::Terminal;
 use crate::serve::Serving;
 use crate::session::{Ran, Session};
@@ -13,7 +15,24 @@ use crate::session::{Ran, Session};
 /// A running share with these options and paths, and its ticket.
 fn share(session: &Session, options: &str) -> (Serving, String) {
     let line = format!("share {options} --listen 127.0.0.1:0");
-    let (serving, object) = Serving::json(session, &line);
+    shared(Serving::json(session, &line))
+}
+
+/// A session with a directory `inbox`, shared by an ordinary user; its ticket. `None`, with the reason printed, without
+/// root.
+fn share_of_nobody() -> Option<(Session, Serving, String)> {
+    if !is_root() {
+        eprintln!("skipped: acting as another user needs root");
+        return None;
+    }
+    let session = Session::new().directory("inbox").directory("home");
+    std::os::unix::fs::chown(session.path("inbox"), Some(65534), Some(65534)).unwrap();
+    let line = "share --writable inbox --listen 127.0.0.1:0 --json";
+    let (serving, ticket) = shared(Serving::parsed(as_nobody(&session, line)));
+    Some((session, serving, ticket))
+}
+
+fn shared((serving, object): (Serving, serde_json::Value)) -> (Serving, String) {
     assert_eq!(object["event"], "sharing");
     let ticket = object["ticket"].as_str().unwrap().to_owned();
     assert!(ticket.starts_with("haul1"), "{ticket}");
@@ -29,14 +48,7 @@ fn with_input(session: &Session, line: &str, input: &str) -> Ran {
     session.ran(line, child.wait_with_output().unwrap())
 }
 
-/// Runs `haul` with the state directory that [`Serving`] uses.
-fn run(session: &Session, line: &str) -> Ran {
-    let mut command = session.command(line);
-    command.env_remove("XDG_STATE_HOME");
-    session.ran(line, command.output().unwrap())
-}
-
-/// Starts a copy with `--json`, and waits until this many bytes have moved. Returns it with the rest of its output.
+/// Starts a copy that has `--json`, and waits until this many bytes have moved. Returns it with the rest of its output.
 fn moving(session: &Session, line: &str, bytes: u64) -> (Child, BufReader<ChildStdout>) {
     let mut command = session.command(line);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -98,6 +110,32 @@ fn a_writable_share_takes_every_command() {
     session.haul(&format!("check photos {ticket}/photos")).status(0);
     session.haul(&format!("rm -r {ticket}/a")).status(0);
     assert!(!session.path("inbox/a").exists());
+    serving.end("INT");
+}
+
+/// Promise: files that are private in the source are not open to others on the sharer while they are copied.
+#[test]
+fn a_private_directory_is_private_on_a_share_while_it_is_copied_and_after_an_interruption() {
+    for signal in ["INT", "KILL"] {
+        let session = Session::new().directory("inbox");
+        let (serving, ticket) = share(&session, "--writable inbox");
+        let destination = (&*format!("{ticket}/dst"), "inbox/dst", ".f.haul-journal");
+        check_private(&session, signal, destination, str::to_owned);
+        serving.end("INT");
+    }
+}
+
+#[test]
+fn a_copy_in_read_only_directories_is_updated_by_their_owner_on_a_share() {
+    let Some((session, serving, ticket)) = share_of_nobody() else { return };
+    check_read_only_directories(&session, (&ticket, "inbox"), str::to_owned);
+    serving.end("INT");
+}
+
+#[test]
+fn a_read_only_part_file_is_completed_by_its_owner_on_a_share() {
+    let Some((session, serving, ticket)) = share_of_nobody() else { return };
+    check_read_only_part_files(&session, (&ticket, "inbox"), str::to_owned);
     serving.end("INT");
 }
 
@@ -392,20 +430,23 @@ fn a_kept_share_has_the_same_ticket_after_a_restart_until_it_is_revoked() {
         (serving, object["ticket"].as_str().unwrap().to_owned())
     };
     let (serving, first) = start("photos");
-    run(&session, &format!("cat {first}/one.jpg")).status(0).stdout("first");
+    session.haul(&format!("cat {first}/one.jpg")).status(0).stdout("first");
     serving.end("INT");
     let (serving, again) = start("./photos");
     assert_eq!(first, again);
-    run(&session, &format!("cat {first}/one.jpg")).status(0).stdout("first");
+    session.haul(&format!("cat {first}/one.jpg")).status(0).stdout("first");
     let (other, writable) = start("--writable photos");
     assert_ne!(first, writable);
-    run(&session, "share --revoke none").status(1).stderr_has("none: cannot revoke (");
+    let (third, owners) = start("--writable --owners photos");
+    assert_ne!(writable, owners);
+    third.end("INT");
+    session.haul("share --revoke none").status(1).stderr_has("none: cannot revoke (");
     // An option without effect is refused.
-    run(&session, "share --revoke photos --no-lan").status(2).stderr_has("cannot be used with");
-    run(&session, "share --revoke photos").status(0).stdout("revoked 2 tickets\n");
+    session.haul("share --revoke photos --no-lan").status(2).stderr_has("cannot be used with");
+    session.haul("share --revoke photos").status(0).stdout("revoked 3 tickets\n");
     // The running shares refuse the tickets without a restart; the key stays the same.
     for ticket in [&first, &writable] {
-        let message = run(&session, &format!("cat {ticket}/one.jpg")).status(1).err();
+        let message = session.haul(&format!("cat {ticket}/one.jpg")).status(1).err();
         assert!(message.contains("has been revoked"), "{message}");
     }
     serving.end("INT");
@@ -421,7 +462,7 @@ fn revoking_a_path_revokes_tickets_for_it_and_others() {
     let session = session();
     session.write("notes/a", "a");
     let (serving, _) = Serving::json(&session, "share --keep notes photos");
-    run(&session, "share --revoke photos").status(0).stdout("revoked 1 ticket\n");
+    session.haul("share --revoke photos").status(0).stdout("revoked 1 ticket\n");
     serving.end("INT");
 }
 
@@ -444,25 +485,25 @@ fn a_known_peer_is_a_location() {
     let session = session();
     let (serving, ticket) = share(&session, "--name pictures photos");
     session.write("ticket", &ticket);
-    run(&session, "peers").status(0).stdout("");
-    run(&session, "peers add nas @ticket").status(0).stdout("");
-    run(&session, "cat peer:nas/one.jpg").status(0).stdout("first");
-    run(&session, "ls peer:nas").status(0).stdout("deep/\nempty\nlink\none.jpg\n");
-    run(&session, "cp -q peer:nas/*.jpg .").status(0);
-    let listed = run(&session, "peers").status(0).out();
+    session.haul("peers").status(0).stdout("");
+    session.haul("peers add nas @ticket").status(0).stdout("");
+    session.haul("cat peer:nas/one.jpg").status(0).stdout("first");
+    session.haul("ls peer:nas").status(0).stdout("deep/\nempty\nlink\none.jpg\n");
+    session.haul("cp -q peer:nas/*.jpg .").status(0);
+    let listed = session.haul("peers").status(0).out();
     assert!(listed.starts_with("nas  ") && listed.contains("  127.0.0.1:"), "{listed}");
-    assert!(!listed.contains(&ticket[60..80]), "{listed}");
-    let objects = run(&session, "peers list --json").status(0).objects();
+    assert!(!listed.contains(&ticket[64..80]), "{listed}");
+    let objects = session.haul("peers list --json").status(0).objects();
     assert!(objects[0]["event"] == "peer" && objects[0]["name"] == "nas", "{objects:?}");
-    run(&session, "peers rename nas box").status(0);
-    run(&session, "cat peer:box/one.jpg").status(0).stdout("first");
-    run(&session, "cat peer:nas/one.jpg").status(2).stderr_has("no peer has this name");
-    run(&session, "peers add nas photos").status(2).stderr_has("nor a spoken code");
-    run(&session, "peers forget box").status(0);
-    run(&session, "peers forget box").status(1).stderr_has("no peer is known as box");
-    run(&session, "peers").status(0).stdout("");
+    session.haul("peers rename nas box").status(0);
+    session.haul("cat peer:box/one.jpg").status(0).stdout("first");
+    session.haul("cat peer:nas/one.jpg").status(2).stderr_has("no peer has this name");
+    session.haul("peers add nas photos").status(2).stderr_has("nor a spoken code");
+    session.haul("peers forget box").status(0);
+    session.haul("peers forget box").status(1).stderr_has("no peer is known as box");
+    session.haul("peers").status(0).stdout("");
     with_input(&session, "peers add nas -", &format!("{ticket}\n")).status(0).stdout("");
-    run(&session, "cat peer:nas/one.jpg").status(0).stdout("first");
+    session.haul("cat peer:nas/one.jpg").status(0).stdout("first");
     serving.end("INT");
 }
 
@@ -719,5 +760,27 @@ fn the_page_is_printed_with_its_password_and_a_qr_code() {
     let mut serving = Serving::start(&session, &format!("{line} --qr"), 1);
     assert!((0..100).any(|_| serving.line().starts_with("web      ")));
     assert!(serving.line().starts_with("██"));
+    serving.end("INT");
+}
+
+/// Formerly, nothing was printed.
+#[test]
+fn a_share_that_does_not_respond_is_reported_after_ten_seconds() {
+    let session = session();
+    let (serving, ticket) = share(&session, "photos");
+    serving.signal("STOP");
+    let mut command = session.command(&format!("ls {ticket}"));
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut errors = BufReader::new(child.stderr.take().unwrap());
+    let mut report = String::new();
+    errors.read_line(&mut report).unwrap();
+    let expected = format!("haul: waiting for {}…: connection (1", &ticket[..18]);
+    assert!(report.starts_with(&expected), "{report}");
+    serving.signal("CONT");
+    let mut rest = String::new();
+    errors.read_to_string(&mut rest).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success() && rest.is_empty(), "{rest}");
+    assert!(String::from_utf8(output.stdout).unwrap().contains("one.jpg"));
     serving.end("INT");
 }

@@ -57,7 +57,7 @@ fn a_file_that_does_not_fit_is_refused_before_its_first_byte() {
     session.haul("cp --no-space-check big small/").status(1).stderr_has("No space left on device");
 }
 
-/// Formerly, the sizes of more than 64 sources were not added up if they are files.
+/// Formerly, the sizes of more than 64 sources were not added up if they were files.
 #[test]
 fn the_sizes_of_a_hundred_sources_are_added_up_while_the_first_are_copied() {
     let session = Session::new().directory("d");

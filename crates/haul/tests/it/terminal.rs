@@ -4,11 +4,13 @@
 //! names of files, algorithms, banners, certificates, replies. `script` gives the program a terminal.
 
 use std::ffi::OsStr;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, Stdio};
 use std::thread;
+
+use haul_bench::guard::end_with_thread;
 
 use crate::session::{Session, isolate};
 use crate::sftp::sshd::Sshd;
@@ -33,10 +35,11 @@ pub(crate) fn on_a_terminal(session: &Session, line: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// Asserts that a text has none of the control sequences of [`EVIL`].
 #[track_caller]
 fn is_harmless(text: &str) {
-    for steering in ["\x1b]", "\x07", "\u{9b}", "\u{202e}"] {
-        assert!(!text.contains(steering), "{text:?}");
+    for control in ["\x1b]", "\x07", "\u{9b}", "\u{202e}"] {
+        assert!(!text.contains(control), "{text:?}");
     }
 }
 
@@ -82,6 +85,13 @@ fn names_are_escaped_on_a_terminal_and_exact_in_a_pipe() {
     is_harmless(&usage.err());
 }
 
+/// The line that lists the root directory of a server.
+fn ls(sshd: &Sshd, more: &str) -> String {
+    let isolated = sshd.isolated().iter().map(|option| format!(" -o {option}")).collect::<String>();
+    let key = sshd.user_key().display().to_string();
+    format!("ls -F none -i {key} {more}{isolated} sftp://{}/", sshd.address())
+}
+
 #[test]
 fn a_banner_and_a_certificate_do_not_control_a_terminal() {
     let banner = tempfile::NamedTempFile::new().unwrap();
@@ -92,22 +102,108 @@ fn a_banner_and_a_certificate_do_not_control_a_terminal() {
     let names = format!("{EVIL},other");
     let sshd = builder.certificate(&["-I", &key_id, "-n", &names]).start();
     let session = Session::new();
-    let options = |more: &str| {
-        let isolated =
-            sshd.isolated().iter().map(|option| format!(" -o {option}")).collect::<String>();
-        let key = sshd.user_key().display().to_string();
-        format!("ls -F none -i {key} {more}{isolated} sftp://{}/", sshd.address())
-    };
     // The prompt, with the names of the certificate.
-    let text = on_a_terminal(&session, &options(""));
+    let text = on_a_terminal(&session, &ls(&sshd, ""));
     is_harmless(&text);
     assert!(text.contains("Continue connecting"), "{text}");
     assert!(text.contains(&format!("\"id {SHOWN}\\012line\"")), "{text}");
     assert!(text.contains(&format!("is for {SHOWN}, other, not for")), "{text}");
     // The banner keeps its line breaks.
-    let text = on_a_terminal(&session, &options("-o StrictHostKeyChecking=no"));
+    let text = on_a_terminal(&session, &ls(&sshd, "-o StrictHostKeyChecking=no"));
     is_harmless(&text);
     assert!(text.contains(&format!("welcome {SHOWN}\r\nline two\r\n")), "{text}");
+}
+
+/// An SFTP server that prints its argument to standard error and fails. OpenSSH and others discard that output.
+const FAILING: &str = r#"
+import asyncio, os, sys
+import asyncssh
+
+class Session(asyncssh.SSHServerSession):
+    def connection_made(self, channel):
+        self.channel = channel
+
+    def subsystem_requested(self, subsystem):
+        return True
+
+    def session_started(self):
+        self.channel.write_stderr(os.fsencode(sys.argv[1]))
+        # Final: haul does not retry.
+        self.channel.exit(127)
+
+class Server(asyncssh.SSHServer):
+    def begin_auth(self, username):
+        return False
+
+    def session_requested(self):
+        return Session()
+
+async def main():
+    key = asyncssh.generate_private_key('ssh-ed25519')
+    listener = await asyncssh.create_server(Server, '127.0.0.1', 0, server_host_keys=[key],
+        encoding=None)
+    print(listener.sockets[0].getsockname()[1], flush=True)
+    await asyncio.sleep(3600)
+
+asyncio.run(main())
+"#;
+
+/// The carriage return would have the text behind it written over the rest of the line.
+#[test]
+fn standard_error_of_the_sftp_server_does_not_control_a_terminal() {
+    // Debian's, not another one in PATH, which may lack asyncssh.
+    let python = || Command::new("/usr/bin/python3");
+    let probe = python().args(["-c", "import asyncssh"]).stderr(Stdio::null()).status();
+    if !probe.is_ok_and(|status| status.success()) {
+        eprintln!("SKIPPED: python3-asyncssh (Debian's) is not installed");
+        return;
+    }
+    let mut server = python();
+    server.args(["-c", FAILING, &format!("sorry {EVIL}\rover\nline two\n")]);
+    end_with_thread(&mut server);
+    let mut server = server.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut port = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut port).unwrap();
+    let session = Session::new();
+    let line = format!(
+        "ls -F none --accept-new-host-keys -o IdentityAgent=none sftp://127.0.0.1:{}/",
+        port.trim()
+    );
+    let ran = session.haul(&line);
+    let seen = on_a_terminal(&session, &line);
+    server.kill().unwrap();
+    server.wait().unwrap();
+    let ran = ran.status(1);
+    for text in [seen, ran.err()] {
+        is_harmless(&text);
+        assert!(!text.contains("\rover"), "{text:?}");
+        assert!(text.contains(&format!("sorry {SHOWN}\\015over; line two")), "{text:?}");
+    }
+}
+
+/// DISCONNECT (RFC 4253, 11.1) with a reason that is final, and with one after which haul retries.
+#[test]
+fn the_description_of_a_disconnect_does_not_control_a_terminal() {
+    let session = Session::new();
+    for reason in [8_u32, 11] {
+        let mut payload = vec![1];
+        payload.extend(reason.to_be_bytes());
+        string(&mut payload, &format!("sorry {EVIL}\rover\nline two"));
+        string(&mut payload, EVIL);
+        let mut hello = b"SSH-2.0-evil\r\n".to_vec();
+        hello.extend(packet(payload));
+        let line = format!("ls -F none --accept-new-host-keys sftp://{}/", scripted(vec![hello]));
+        let text = on_a_terminal(&session, &line);
+        is_harmless(&text);
+        assert!(!text.contains("\rover"), "{text:?}");
+        assert!(text.contains(&format!("sorry {SHOWN}\\015over; line two")), "{text:?}");
+    }
+}
+
+/// A string in a message (RFC 4251, 5).
+fn string(payload: &mut Vec<u8>, text: &str) {
+    payload.extend((text.len() as u32).to_be_bytes());
+    payload.extend(text.as_bytes());
 }
 
 /// A KEXINIT (RFC 4253, 7.1) in a packet, with `name` for every algorithm.
@@ -115,10 +211,14 @@ fn kexinit(name: &str) -> Vec<u8> {
     let mut payload = vec![20];
     payload.extend([7; 16]);
     for _ in 0..10 {
-        payload.extend((name.len() as u32).to_be_bytes());
-        payload.extend(name.as_bytes());
+        string(&mut payload, name);
     }
     payload.extend([0; 5]);
+    packet(payload)
+}
+
+/// A message in a packet that is not encrypted.
+fn packet(payload: Vec<u8>) -> Vec<u8> {
     let padding = 8 - (payload.len() + 5) % 8 + 8;
     let mut packet = ((payload.len() + 1 + padding) as u32).to_be_bytes().to_vec();
     packet.push(padding as u8);
@@ -148,7 +248,7 @@ fn algorithms_and_replies_of_servers_do_not_control_a_terminal() {
 }
 
 #[test]
-fn a_pipe_and_a_file_get_no_colours_and_a_terminal_does() {
+fn a_terminal_gets_colours_but_a_pipe_and_a_file_do_not() {
     let session = Session::new().file("a", "a");
     let plain = |ran: crate::session::Ran| assert!(!ran.err().contains('\x1b'), "{:?}", ran.err());
     for line in ["cp none b", "cp --progress=files a b", "cp --nonsense", "cp --color never none b"]

@@ -4,9 +4,10 @@
 use std::fs::File;
 use std::time::{Duration, UNIX_EPOCH};
 
+use crate::dav;
 use crate::image::Image;
 use crate::session::Session;
-use crate::{dav, sftp};
+use crate::sftp::SftpSession;
 
 fn set(session: &Session, name: &str, seconds: i64, nanos: u32) {
     let file = File::options().write(true).open(session.path(name)).unwrap();
@@ -94,9 +95,40 @@ fn a_rerun_copies_nothing_to_servers_with_a_limited_range_of_times() {
     let server = dav::haul(&session);
     session.haul(&format!("cp --files 1 src {}", server.url)).status(0).stderr_has(LOST);
     session.haul(&format!("cp src {}", server.url)).status(0).stderr_has("5 unchanged");
-    let sftp = sftp::SftpSession::start();
+    let sftp = SftpSession::start();
     let source = session.path("src").display().to_string();
     std::fs::remove_file(session.path("src/2110")).unwrap();
     sftp.haul(&format!("cp {source} @/")).status(0).stderr_has(LOST);
     sftp.haul(&format!("cp {source} @/")).status(0).stderr_has("4 unchanged");
+}
+
+/// SFTP has unsigned 32-bit seconds, which end in 2106.
+#[test]
+fn a_rerun_copies_nothing_over_sftp_if_times_are_beyond_32_bits() {
+    for (year, seconds, date) in
+        [("2110", 4_431_000_000, "2110-05-31"), ("2400", 13_569_465_600, "2400-01-01")]
+    {
+        let sftp = SftpSession::start();
+        sftp.session.write("src/f", year);
+        set(&sftp.session, "src/f", seconds, 0);
+        let lost = format!(
+            "the destination cannot keep its modification time: {date} becomes 2106-02-07; \
+             this is reported once"
+        );
+        for (line, at) in [("cp src/ @/to", "to/f"), ("cp src/f @/alone", "alone")] {
+            let first = sftp.haul(line).status(0).stderr_has(&format!("/far/{at}: {lost}"));
+            assert_eq!(first.err().matches("reported once").count(), 1, "{}", first.err());
+            for line in
+                [line, &line.replace("cp", "cp --dry-run"), &line.replace("cp src/ ", "sync src ")]
+            {
+                let again = sftp.haul(&line.replacen(' ', " --json ", 1)).status(0);
+                assert_eq!(again.summary()["moved_bytes"], 0, "{line}: {}", again.out());
+                assert_eq!(again.summary()["unchanged"], 1, "{line}: {}", again.out());
+            }
+        }
+        // A changed file must still be recognised.
+        sftp.session.write("src/f", "2024");
+        sftp.haul("cp -q src/ @/to").status(0);
+        assert_eq!(sftp.session.read("far/to/f"), "2024");
+    }
 }

@@ -17,7 +17,7 @@ use crate::source::{Kind, Source};
 /// Longest time for a mount in use to end: enough for a busy machine, and well below [`TIMEOUT`].
 const SOON: Duration = Duration::from_secs(60);
 
-/// The timeout of requests, in seconds.
+/// The option that sets the timeout of requests to ten minutes.
 const TIMEOUT: &str = "--timeout 600";
 
 #[test]
@@ -25,8 +25,8 @@ fn a_thousand_files_are_open_at_once() {
     let Some(_turn) = turn() else { return };
     let count: usize = form(1000, 5000);
     let limit = getrlimit(Resource::Nofile);
-    if limit.maximum.is_some_and(|most| most < count as u64 + 200) {
-        eprintln!("SKIPPED: at most {:?} files may be open", limit.maximum);
+    if let Some(most) = limit.maximum.filter(|most| *most < count as u64 + 200) {
+        eprintln!("SKIPPED: at most {most} files may be open");
         return;
     }
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
@@ -54,7 +54,7 @@ fn a_thousand_files_are_open_at_once() {
 }
 
 #[test]
-fn a_mount_in_use_ends_at_once() {
+fn a_mount_in_use_ends_long_before_the_timeout() {
     let Some(_turn) = turn() else { return };
     for signal in [Signal::INT, Signal::TERM] {
         let Some(source) = Source::behind_proxy(Kind::OpenSsh) else { return };

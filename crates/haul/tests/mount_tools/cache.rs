@@ -124,7 +124,7 @@ fn damaged_blocks_are_fetched_again_from_the_server() {
 }
 
 #[test]
-fn a_cache_survives_a_kill_of_its_mount() {
+fn a_cache_has_no_wrong_bytes_after_kills_of_its_mount() {
     let Some(_turn) = turn() else { return };
     let Some((source, files)) = source() else { return };
     let options = "--memory 4M --cache-dir cache";

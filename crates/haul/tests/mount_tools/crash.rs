@@ -14,7 +14,7 @@ use crate::lab::{PATIENCE, SmallDisk, form, seed, turn};
 use crate::mounted::Mounted;
 use crate::source::{Kind, Source};
 
-/// Longest file that is written.
+/// All files that are written are shorter than this, in bytes.
 const LONGEST: u64 = 400_000;
 
 /// The files that must exist: by name, the seed and the length of their content.

@@ -98,9 +98,9 @@ pub(crate) fn form<T>(short: T, long: T) -> T {
 
 /// The seed of random operations: `HAUL_TEST_SEED`, or else 7 by day and the current time at night. It is printed.
 pub(crate) fn seed() -> u64 {
-    let given = std::env::var("HAUL_TEST_SEED").ok().map(|text| text.parse().unwrap());
+    let set = std::env::var("HAUL_TEST_SEED").ok().map(|text| text.parse().unwrap());
     let now = || SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
-    let seed = given.unwrap_or_else(|| if is_night() { now() } else { 7 });
+    let seed = set.unwrap_or_else(|| if is_night() { now() } else { 7 });
     eprintln!("HAUL_TEST_SEED={seed}");
     seed
 }

@@ -1,8 +1,8 @@
 //! Real mounts, used by everyday programs and by programs that test file systems.
 //!
-//! The tests need root and `/dev/fuse`; a test that cannot run prints why it is skipped. Each has a short form, and a
-//! long one for the night (`HAUL_TEST_NIGHT=1`, `scripts/night`). In the short form, two run at a time, and their files
-//! are in memory; at night, one at a time, on the disk.
+//! The tests need root and `/dev/fuse`; a test that cannot run prints why it is skipped. Most have a short form, and a
+//! long one for the night (`HAUL_TEST_NIGHT=1`, `scripts/night`). By day, two run at a time (one alone if it measures
+//! time), and their files are in memory; at night, one at a time, on the disk.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 #![expect(clippy::print_stderr, reason = "figures of a test, and why it is skipped")]

@@ -44,7 +44,7 @@ fn read_stopped(path: &Path, whole: &[u8], send: impl Fn(Signal) + Sync) {
 }
 
 #[test]
-fn a_read_goes_on_after_server_or_mount_were_stopped() {
+fn a_read_goes_on_after_the_server_or_the_mount_was_stopped() {
     let Some(_turn) = turn() else { return };
     for kind in kinds() {
         let Some(source) = Source::start(*kind) else { continue };
@@ -59,7 +59,7 @@ fn a_read_goes_on_after_server_or_mount_were_stopped() {
 }
 
 #[test]
-fn an_upload_goes_on_after_server_or_mount_were_stopped() {
+fn an_upload_goes_on_after_the_server_or_the_mount_was_stopped() {
     let Some(_turn) = turn() else { return };
     for kind in kinds() {
         let Some(source) = Source::behind_proxy(*kind) else { continue };

@@ -1,7 +1,8 @@
-//! Checks the structure of the source: no import cycles between files, and no file that is too long.
+//! Checks the structure of the source: no import cycles between files, no file that is too long, and no program that is
+//! started with the secrets of the environment.
 //!
-//! An import is a `use` of, or a path to, something below `crate`, `self` or `super`. It refers to the file that
-//! defines the name, even if the path leads through `pub use`; a `pub use` alone is not an import.
+//! An import is a `use` of, or a path to, something in the same crate. It refers to the file that defines the name,
+//! even if the path leads through `pub use`; a `pub use` alone is not an import.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -72,13 +73,44 @@ fn no_file_is_too_long() {
                 continue;
             }
             let text = fs::read_to_string(&file).unwrap();
-            let lines = text.lines().take_while(|line| *line != "#[cfg(test)]").count();
+            let lines = without_tests(&text).lines().count();
             if lines > MAX_LINES {
                 long.insert(shown(&file), lines);
             }
         }
     }
     assert!(long.is_empty(), "more than {MAX_LINES} lines: {long:#?}");
+}
+
+/// Formerly, `fusermount3` and `rustc` inherited passwords and tokens.
+#[test]
+fn programs_are_started_without_the_secrets_of_the_environment() {
+    // haul itself, and commands that print a password.
+    const EXCEPTIONS: [&str; 3] = [
+        "crates/haul/src/commands/mount/background.rs",
+        "crates/haul/src/commands/serve/server_args.rs",
+        "crates/haul-net/src/secret.rs",
+    ];
+    // These are not installed.
+    const TOOLS: [&str; 4] =
+        ["bench/", "fuzz/", "crates/haul-torture/", "crates/haul-fault-proxy/"];
+    let files = members().into_iter().flat_map(|member| Tree::read(&member).files());
+    let wrong = files.filter(|file| starts_with_secrets(file)).map(|file| shown(&file));
+    let mut wrong: Vec<_> =
+        wrong.filter(|file| !TOOLS.iter().any(|tool| file.starts_with(tool))).collect();
+    wrong.sort();
+    let mut expected = EXCEPTIONS.to_vec();
+    expected.sort_unstable();
+    assert_eq!(wrong, expected);
+}
+
+/// Whether a file starts more programs than it hides the secrets of the environment from.
+fn starts_with_secrets(file: &Path) -> bool {
+    let text = fs::read_to_string(file).unwrap();
+    let text = without_tests(&text);
+    let imports = text.contains("process::") && text.contains("Command");
+    let count = |text: &str, words| text.matches(words).count();
+    imports && count(text, "Command::new(") > count(text, "without_secrets(")
 }
 
 #[test]
@@ -111,4 +143,14 @@ fn a_cycle_is_found_through_re_exports_and_paths() {
     let all = cycles(&Tree::read(directory.path()).imports());
     assert_eq!(all.len(), 1);
     assert_eq!(all[0].len(), 4, "one -> three -> inner -> one, and two: {all:?}");
+}
+
+/// A file up to its modules of tests. A line like `mod tests;`, whose tests are in another file, ends nothing.
+fn without_tests(text: &str) -> &str {
+    let begins_tests = |(at, _): &(usize, &str)| {
+        let module = text[*at..].lines().nth(1);
+        module.is_some_and(|line| line.starts_with("mod ") && line.ends_with('{'))
+    };
+    let end = text.match_indices("#[cfg(test)]\n").find(begins_tests);
+    end.map_or(text, |(at, _)| &text[..at])
 }

@@ -408,11 +408,13 @@ impl FileInMotion {
 
     /// Ends range `id`; its rest is missing again.
     fn end(&mut self, id: u64, now: Duration) {
-        let Some(range) = self.ranges.remove(&id) else { return };
+        let Some(mut range) = self.ranges.remove(&id) else { return };
         self.schedule.finish(id, now);
         // The rate limit was charged for bytes that went to another lane, or do not exist.
         self.shared.flow.refund(range.room());
-        drop(range);
+        if let Some(rest) = range.permit.take() {
+            self.keep(rest);
+        }
         self.be_due();
         self.steal(now);
     }

@@ -1,5 +1,5 @@
-//! The file: which range begins next, which is taken over by another lane, and when the file is done. A
-//! range that has begun is handled in `blocks`.
+//! The file: which range begins next, and when the file is done. A range that has begun is handled in `blocks`; which is
+//! taken over by another lane, in `takeover`.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -17,18 +17,11 @@ use crate::budget::Permit;
 use crate::flow::Flow;
 use crate::long::{self, Counted, LongReads};
 use crate::retry::Retries;
-use crate::schedule::{Assignment, Schedule};
+use crate::schedule::{ALIGNMENT, Assignment, Schedule};
 use crate::tally::Tally;
 
 /// Maximum bytes of the first permit for a source that cannot be read by ranges: it is streamed.
 const HELD_MOST: u64 = 8 << 20;
-
-/// The shortest half of a range that is taken over.
-const LEAST_STEAL: u64 = 512 << 10;
-
-/// RTTs until a new long read is as fast as the others. Measured with FTP at 200 ms and 500 Mbit/s: the first
-/// byte arrives after 4.5 RTTs, 3 MB after 14, while the lanes that were open delivered 1 MB per RTT.
-const LONG_READ_BEGINS: u32 = 12;
 
 /// The length of a range that begins without room, see [`FileInMotion::must_begin_without_room`].
 const LEAST_STEP: u64 = 512 << 10;
@@ -63,6 +56,8 @@ pub struct FileInMotion {
     pub(super) ready: VecDeque<Action>,
     pub(super) timers: BTreeSet<(Duration, Timer)>,
     room: FileRoom,
+    /// Room for the ranges to come of a file that keeps its permits: it is granted for the whole file at once.
+    reserve: Option<Permit>,
     /// Set while the file has bytes left to assign and no lane for them.
     wants_lane: Option<Counted>,
     /// Actions in flight for the file, not for a range.
@@ -153,6 +148,7 @@ impl FileInMotion {
             ready: VecDeque::new(),
             timers: BTreeSet::new(),
             room: FileRoom::None,
+            reserve: None,
             wants_lane: None,
             operations: 0,
             counted,
@@ -322,14 +318,14 @@ impl FileInMotion {
 
     /// Begins as many ranges as there is room for.
     fn begin_next(&mut self, now: Duration) {
-        if self.is_stopped() {
-            self.withdraw_room();
-            self.wants_lane = None;
-            return;
+        if !self.is_stopped() {
+            self.find_data();
+            self.free_slot();
         }
-        self.find_data();
-        self.free_slot();
-        if !self.schedule.has_unassigned() {
+        if self.is_stopped() || !self.has_more() {
+            self.reserve = None;
+        }
+        if self.is_stopped() || !self.schedule.has_unassigned() {
             self.withdraw_room();
             self.wants_lane = None;
             return;
@@ -348,10 +344,13 @@ impl FileInMotion {
                 break;
             };
             self.wants_lane = None;
-            match self.shared.flow.try_room(wanted.held) {
+            let room = self.room_for(&wanted);
+            let reserved = self.reserve.as_mut().filter(|reserve| reserve.left() >= room);
+            let reserved = reserved.map(|reserve| reserve.split(room));
+            match reserved.or_else(|| self.shared.flow.try_room(room)) {
                 Some(permit) => self.on_next_room(wanted, permit, now),
                 None => {
-                    self.ready.push_back(Action::Room(Requester::File, wanted.held));
+                    self.ready.push_back(Action::Room(Requester::File, room));
                     self.room = FileRoom::Waits(wanted);
                 }
             }
@@ -443,6 +442,9 @@ impl FileInMotion {
                 // Bytes that do not pass through this process need no buffers, and only a long range is worth
                 // handing the call to a thread.
                 let bytes = if self.mode.direct { bytes.saturating_mul(4) } else { bytes };
+                // A range longer than the window would be granted only by exceeding it.
+                let window = flow.decision().window_bytes.max(ALIGNMENT);
+                let bytes = bytes.min(window).min(unassigned);
                 Some(Wanted { bytes, held: bytes, unpaid: 0, counted: None })
             }
             Reads::Long => {
@@ -468,15 +470,27 @@ impl FileInMotion {
         }
     }
 
+    /// The bytes to be granted before the next range begins. A file that keeps its permits until its end needs room
+    /// for all that is left of it: if it waited again for its next range, others might wait for its permits.
+    fn room_for(&self, wanted: &Wanted) -> u64 {
+        match self.mode.keeps_permits && self.reserve.is_none() {
+            true => self.schedule.unassigned() + self.holes.left(),
+            false => wanted.held,
+        }
+    }
+
     /// How many more long ranges may begin: one on each lane, if they may arrive in any order.
-    fn lanes_for_long_reads(&self) -> usize {
+    pub(super) fn lanes_for_long_reads(&self) -> usize {
         if self.mode.is_in_order() && !self.ranges.is_empty() {
             return 0;
         }
         self.shared.long_reads.free(self.shared.flow.decision().lanes)
     }
 
-    fn on_next_room(&mut self, wanted: Wanted, permit: Permit, now: Duration) {
+    fn on_next_room(&mut self, wanted: Wanted, mut permit: Permit, now: Duration) {
+        if self.mode.keeps_permits {
+            self.keep(permit.split(permit.held().saturating_sub(wanted.held)));
+        }
         match self.shared.flow.pay(wanted.held) {
             None => self.begin(wanted, permit, now),
             Some(pause) => {
@@ -496,7 +510,7 @@ impl FileInMotion {
         // The range may be shorter than expected; then the permit shrinks with it.
         let unused = permit.left().saturating_sub(assigned.range.len());
         self.shared.flow.refund(unused.min(wanted.held.saturating_sub(wanted.unpaid)));
-        drop(permit.split(unused));
+        self.keep(permit.split(unused));
         let unpaid = wanted.unpaid.min(permit.left());
         let mut range = self.range(assigned, State::PaysFirst);
         (range.permit, range.counted) = (Some(permit), wanted.counted);
@@ -504,7 +518,16 @@ impl FileInMotion {
         self.pay_then_continue(assigned.id, unpaid, now);
     }
 
-    fn range(&self, assigned: Assignment, state: State) -> MovingRange {
+    /// Keeps what a range does not need of its room for the next ranges, or releases it.
+    pub(super) fn keep(&mut self, unused: Permit) {
+        match &mut self.reserve {
+            Some(reserve) => reserve.join(unused),
+            None if self.mode.keeps_permits => self.reserve = Some(unused),
+            None => {}
+        }
+    }
+
+    pub(super) fn range(&self, assigned: Assignment, state: State) -> MovingRange {
         MovingRange::new(assigned, state, self.retries(assigned.range.start()))
     }
 
@@ -513,77 +536,16 @@ impl FileInMotion {
         Retries::new(most, pause.max(Duration::from_millis(1)), salt)
     }
 
-    /// Whether to begin without room (deadlock otherwise): the file has nothing in flight and holds what
-    /// others may be waiting for: a lane if it is written in order over a link, or permits that it keeps
-    /// until its end (a short file with holes, which has several ranges).
+    /// Whether to begin without room (deadlock otherwise): the file is written in order over a link, has nothing in
+    /// flight, and holds a lane for which others may be waiting.
     fn must_begin_without_room(&self) -> bool {
         let is_idle = self.ranges.is_empty() && !self.records.is_recording() && !self.is_stopped();
         let has_begun = self.counted.load(Ordering::Relaxed) > 0;
         let over_lane = self.mode.writes_in_order && self.mode.destination == Medium::Link;
         is_idle
             && has_begun
-            && (over_lane || self.mode.keeps_permits)
+            && over_lane
             && self.schedule.has_unassigned()
             && !matches!(self.room, FileRoom::Pays(..))
-    }
-
-    /// Whether to look for something to steal at intervals, and not only when a range has ended: a lane may
-    /// have become free meanwhile, or all remaining ranges may be stuck.
-    fn looks_for_lanes(&self) -> bool {
-        match self.mode.reads {
-            Reads::Long => true,
-            Reads::Ranges => {
-                let is_handed_out = !self.mode.direct && !self.schedule.has_unassigned();
-                is_handed_out && self.shared.flow.has_lanes()
-            }
-            Reads::Whole => false,
-        }
-    }
-
-    /// When everything is assigned, a free lane takes over a range that is stuck on another one, or, if there
-    /// is room, half of the longest rest. A stuck range needs no more room than it has: its permit, which may
-    /// fill a small window, is released when its read is withdrawn. Of long reads only halves are taken over: of
-    /// the longest rest, or else of the slowest.
-    pub(super) fn steal(&mut self, now: Duration) {
-        let Shared { flow, long_reads, .. } = &self.shared;
-        let has_lanes = self.mode.reads != Reads::Whole && flow.has_lanes();
-        let may_steal = has_lanes && !self.mode.is_in_order() && !self.mode.direct;
-        if !may_steal || self.is_stopped() || self.schedule.has_unassigned() {
-            return;
-        }
-        let is_long = self.mode.reads == Reads::Long;
-        if is_long && (self.lanes_for_long_reads() == 0 || long_reads.are_wanted()) {
-            return;
-        }
-        let has_room = flow.has_room(LEAST_STEAL);
-        let stolen = if is_long {
-            // The new read should be worth the RTTs that it needs to begin.
-            let (begins, bytes) =
-                (flow.rtt() * LONG_READ_BEGINS, flow.bytes_a_lane(LONG_READ_BEGINS));
-            let half = |schedule: &mut Schedule| {
-                schedule.steal_half(bytes.max(LEAST_STEAL)).or_else(|| {
-                    schedule.steal_half_of_slowest(LEAST_STEAL, 2 * begins, begins, now)
-                })
-            };
-            has_room.then(|| half(&mut self.schedule)).flatten()
-        } else {
-            let half = |schedule: &mut Schedule| schedule.steal_half(LEAST_STEAL);
-            let stuck = self.schedule.steal_stuck(now);
-            stuck.or_else(|| has_room.then(|| half(&mut self.schedule)).flatten())
-        };
-        let Some(stolen) = stolen else {
-            if is_long {
-                flow.idle_lane();
-            }
-            return;
-        };
-        let (bytes, counted) = match is_long {
-            true => (flow.range_bytes(stolen.range.len()), Some(long_reads.begin())),
-            false => (u64::MAX, None),
-        };
-        self.flags.withdrew = true;
-        let range = MovingRange { counted, ..self.range(stolen, State::FirstRoom) };
-        self.ranges.insert(stolen.id, range);
-        self.want_room(stolen.id, bytes.min(stolen.range.len()), now);
     }
 }

@@ -24,6 +24,7 @@ mod holes;
 mod mode;
 mod range;
 mod records;
+mod takeover;
 #[cfg(test)]
 mod tests;
 

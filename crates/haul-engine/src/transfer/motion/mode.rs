@@ -46,7 +46,7 @@ pub struct Mode {
     pub direct: bool,
     /// Whether written ranges are recorded in a journal.
     pub journal: bool,
-    /// Without a journal: whether permits are kept until the end of the file.
+    /// Without a journal, and with [`Reads::Ranges`]: whether permits are kept until the end of the file.
     pub keeps_permits: bool,
     /// The most retries in a row without progress, and the pause before the first.
     pub retries: (u32, Duration),

@@ -73,7 +73,8 @@ const RISE: f64 = 1.06;
 /// ... goodput that stays below this part of it narrows the window.
 const FALL: f64 = 0.75;
 
-/// The window is divided by no more than this at a time: a link that stalls for a moment is not a slow link.
+/// When goodput falls, the window is divided by no more than this at a time: a link that stalls for a moment is not a
+/// slow link.
 const MOST_SHRINKAGE: u64 = 4;
 
 /// The longest time that data can be on the path, in RTTs (each with `ENDS_DELAY`). With a server that takes 30 ms to

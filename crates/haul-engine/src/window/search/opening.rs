@@ -168,8 +168,8 @@ impl Search {
         self.window = self.window.max(bounds.clamp_window(window, lanes.open()));
     }
 
-    /// If the last new lanes carry their full share, or all carry very little, the lanes are the limit, and
-    /// the next ones are opened without settling first.
+    /// If the last new lanes carry their full share, all carry very little, or the path is known not to be full, the
+    /// lanes are the limit, and the next ones are opened without settling first.
     fn open_more_lanes(&mut self, view: View, lanes: &mut Lanes, bounds: &Bounds) -> bool {
         let goodput = self.samples.mean(FLAT_ROUNDS as usize);
         let thin = self.lane_share(goodput, view, lanes) < THIN_LANE_BYTES;

@@ -13,7 +13,7 @@ pub(super) enum Phase {
 pub(super) struct Opening {
     /// Goodput of the last round that had grown.
     pub(super) mark: f64,
-    /// Rounds without growth since: with a full path they count double, while lanes ramp up not at all.
+    /// Rounds without growth since: with a full path they count double, otherwise not at all while lanes ramp up.
     pub(super) flat: u32,
     /// The highest mean goodput over `FLAT_ROUNDS` rounds.
     pub(super) best: f64,
@@ -53,7 +53,7 @@ impl Trial {
 pub(super) enum Change {
     /// From the opening's window to the settled one.
     Settle,
-    /// Goodput fell: a window for the lower one.
+    /// Goodput fell, a queue was found, or the path became shorter: a narrower window.
     Shrink,
     /// A probe whether more goodput is possible.
     Wider,

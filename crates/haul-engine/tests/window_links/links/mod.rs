@@ -135,7 +135,7 @@ pub(crate) struct Run {
     link: Link,
     /// Bytes delivered per round.
     rounds: Vec<f64>,
-    /// The decision at the start and at each change.
+    /// The decision at the start, and each time its lanes or window, or the open lanes, have changed.
     pub(crate) points: Vec<Point>,
     pub(crate) sent: u64,
     pub(crate) dropped: u64,

@@ -1,4 +1,4 @@
-//! A parsed line of a directory listing, and helpers to split lines into fields and numbers.
+//! A parsed line of a directory listing, and helpers to split lines into fields and to parse numbers.
 
 use haul_storage::{Entry, EntryKind, RelPath, Timestamp, UNKNOWN_SIZE};
 

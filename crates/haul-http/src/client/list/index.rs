@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
-use haul_storage::{Entry, EntryKind, EntryStream, Error, ErrorKind, RelPath, Result};
+use haul_storage::{Entry, EntryKind, EntryStream, Error, ErrorKind, Range, RelPath, Result};
 use http::header::CONTENT_TYPE;
 
 use super::super::error;
@@ -45,8 +45,15 @@ pub(super) async fn list(inner: Arc<Inner>, path: &RelPath) -> Result<EntryStrea
 /// listing.
 pub(in super::super) async fn first(inner: &Inner, path: &RelPath) -> Result<Option<Entry>> {
     let url = inner.directory_url(path);
-    let page = page(inner, &url).await?;
-    inner.exchange().pages.insert(url, page.clone());
+    let pages = &inner.exchange().pages;
+    let page = match pages.get(&url) {
+        Some(page) => page,
+        None => {
+            let page = fetch(inner, &url).await?;
+            pages.insert(url, page.clone());
+            page
+        }
+    };
     let (mut directory, mut sought) = (None, 0);
     for listed in read(inner, path, &page)?.entries {
         sought += usize::from(!listed.directory && listed.size.is_none());
@@ -67,10 +74,29 @@ pub(in super::super) async fn first(inner: &Inner, path: &RelPath) -> Result<Opt
 /// The size of a file according to the current index page of its directory; `None` without such a page, or if the
 /// page shows no exact size.
 pub(in super::super) async fn listed_size(inner: &Inner, path: &RelPath) -> Option<u64> {
+    listed_now(inner, path).await?.size
+}
+
+/// A file of which an index page has no exact length. If its length is not one that the page rounds to what it shows,
+/// the file may have changed since, so the page is requested once more. The entry has both if they still differ.
+async fn by_head(inner: &Inner, path: &RelPath, rounded: Option<Range>) -> Result<Entry> {
+    let entry = inner.look_by_head_at(path, rounded).await?;
+    let (Some(size), Some(range)) = (entry.known_size(), &entry.rounded_size) else {
+        return Ok(entry);
+    };
+    if range.contains(size) {
+        return Ok(entry);
+    }
+    let now = listed_now(inner, path).await.and_then(|listed| listed.rounded);
+    if now == rounded || now.is_none() { Ok(entry) } else { inner.look_by_head_at(path, now).await }
+}
+
+/// What the current index page of its directory shows of a file.
+async fn listed_now(inner: &Inner, path: &RelPath) -> Option<Listed> {
     let directory = path.parent()?;
     let page = fetch(inner, &inner.directory_url(&directory)).await.ok()?;
     let index = read(inner, &directory, &page).ok()?;
-    index.entries.into_iter().find(|listed| listed.name == path.name())?.size
+    index.entries.into_iter().find(|listed| listed.name == path.name())
 }
 
 /// Parses an index page.
@@ -121,7 +147,7 @@ async fn entry(inner: &Inner, directory: &RelPath, listed: Listed) -> Result<Ent
     let mut entry = match (listed.directory, listed.size) {
         (true, _) => Entry::new(path, EntryKind::Directory, 0),
         (false, Some(size)) => Entry::new(path, EntryKind::File, size),
-        (false, None) => return inner.look_by_head(&path).await,
+        (false, None) => return by_head(inner, &path, listed.rounded).await,
     };
     entry.modified = listed.modified;
     Ok(entry)

@@ -112,7 +112,7 @@ impl Owner for Test {
     fn hold(&self) {}
 
     fn done(&self, is_reusable: bool, _keep_alive: Option<Duration>) {
-        // The test may not wait for it.
+        // The test may have dropped the receiver.
         let _ = self.0.send(is_reusable);
     }
 }
@@ -138,7 +138,7 @@ async fn read_until(server: &mut TcpStream, end: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_body_is_not_read_ahead_of_its_consumer() {
+async fn a_body_is_read_ahead_of_its_consumer_only_up_to_the_window() {
     const SENT: usize = 64 << 20;
     let (pipe, mut server, url) = pipe().await;
     let (pending, mut done) = alone(&pipe, &url, None);
@@ -156,7 +156,7 @@ async fn a_body_is_not_read_ahead_of_its_consumer() {
         server
     });
     tokio::time::sleep(Duration::from_millis(300)).await;
-    // The socket buffers hold a part of the body.
+    // Bytes in the socket buffers do not count.
     let waiting = pipe.arrived();
     assert!((512 << 10..2 << 20).contains(&waiting), "{waiting} bytes wait");
     assert!(!sending.is_finished() && done.try_recv().is_err());

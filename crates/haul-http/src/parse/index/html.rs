@@ -1,7 +1,7 @@
 //! A tokenizer for as much of HTML as is needed to find links: tags with attributes, text, comments.
 //!
 //! Its time is linear: if the end of a token is missing, it extends to the end of the page, as in the HTML
-//! standard, section 13.2.5.
+//! standard, section 13.2.5. Unlike there, a tag without an end is a piece like any other.
 
 use std::borrow::Cow;
 
@@ -161,7 +161,7 @@ pub(super) fn decode(text: &[u8]) -> Cow<'_, [u8]> {
     let mut decoded = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some((first, tail)) = rest.split_first() {
-        // The longest one that is known: `&#x0010ffff;`.
+        // Bounded, to keep the time linear; `&#x0010ffff;` fits.
         let end = tail.iter().take(12).position(|byte| *byte == b';');
         match end.filter(|_| *first == b'&').and_then(|end| Some((entity(&tail[..end])?, end))) {
             Some((character, end)) => {

@@ -69,7 +69,7 @@ const AROUND: [&str; 34] = [
 
 /// Whether `page`, which was served as HTML at `base`, is its listing.
 pub(super) fn is_listing(base: &Base, page: &[u8]) -> bool {
-    let page = &page[..page.len().min(PREFIX)];
+    let page = without_cut_tag(&page[..page.len().min(PREFIX)]);
     let mut seen = Seen::default();
     for piece in Html::new(page) {
         match piece {
@@ -97,6 +97,12 @@ pub(super) fn is_listing(base: &Base, page: &[u8]) -> bool {
         }
     }
     seen.is_little_but_children()
+}
+
+/// A page without a tag at its end that has no end: half a link would be one that leads elsewhere.
+fn without_cut_tag(page: &[u8]) -> &[u8] {
+    let last = page.iter().rposition(|byte| *byte == b'<');
+    last.filter(|last| !page[*last..].contains(&b'>')).map_or(page, |last| &page[..last])
 }
 
 /// What was found on a page.

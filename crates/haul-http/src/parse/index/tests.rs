@@ -55,6 +55,16 @@ fn real_pages_list_the_same_files_without_rounded_sizes() {
     }
 }
 
+/// Formerly, a long page without a title was none if the part that is examined ended within the escape of a link.
+#[test]
+fn a_long_page_is_recognised_wherever_the_examined_part_ends() {
+    for padding in 0..40 {
+        let link = "<a href=\"a%20b\">a b</a>\n";
+        let page = format!("<pre>\n{}{}", " ".repeat(padding), link.repeat(PREFIX / 10));
+        assert!(is_index(HTML, &base("/files/"), page.as_bytes()), "{padding}");
+    }
+}
+
 #[test]
 fn a_date_is_used_only_with_seconds_and_zone() {
     let (path, page, _) = REAL[6];

@@ -8,6 +8,8 @@
 //! (`xml`). The crate `igd-next` (0.18) is not used: each element of its tree has a copy of all namespaces in scope, so
 //! a document of 1 MiB, its limit, can take gigabytes.
 
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod http;
 mod search;
 mod url;

@@ -61,7 +61,7 @@ fn request(router: Ipv4Addr, target: &str) -> String {
 }
 
 /// The URL in a response, if it is at the router.
-fn location(packet: &[u8], router: Ipv4Addr) -> Option<RouterUrl> {
+pub(super) fn location(packet: &[u8], router: Ipv4Addr) -> Option<RouterUrl> {
     let text = std::str::from_utf8(packet).ok()?;
     let mut lines = text.lines();
     if !lines.next()?.starts_with("HTTP/1.1 200") {

@@ -16,7 +16,8 @@ pub struct KeptTimes {
     pub latest: Option<Time>,
 }
 
-/// What a storage can do; fields as in [`haul_storage::Capabilities`].
+/// What a storage can do; fields as in [`haul_storage::Capabilities`], where `kept_times` is called `stored_times`.
+/// `bounded_writes` is not sent: the client sets it.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Capabilities {
     /// A [`code::Medium`](super::code::Medium).

@@ -42,7 +42,7 @@ pub mod to_server {
         /// Reads a range. Response: bulk frames, and `ReadEnd`, which may overtake them.
         #[prost(message, tag = "6")]
         Read(super::Read),
-        /// Cancels another request. Response: `Done`.
+        /// Cancels another request. Response: `Done`, or none if too many requests are in progress.
         #[prost(message, tag = "7")]
         Cancel(super::Cancel),
         /// The current version of an open file. Response: `Identity`.
@@ -81,7 +81,7 @@ pub mod to_server {
         /// Sets metadata. Response: `Done`.
         #[prost(message, tag = "19")]
         SetMetadata(super::SetMetadata),
-        /// The digest of a file, if there is one without reading it. Response: `DigestIs`.
+        /// The digest of a file, if the shared storage reports one. Response: `DigestIs`.
         #[prost(message, tag = "20")]
         Digest(super::DigestOf),
         /// The free space at a path. Response: `SpaceIs`.
@@ -120,10 +120,10 @@ pub mod to_server {
         /// Permits further messages of a listing. No response of its own.
         #[prost(message, tag = "32")]
         More(super::More),
-        /// The client has received the responses to these requests. Response: `Done`.
+        /// The client has received the responses to these requests. Response: as to `Cancel`.
         #[prost(message, tag = "33")]
         Answered(super::Answered),
-        /// The client has lost another lane: nothing may be sent on it any more. Response: `Done`.
+        /// The client has lost another lane: nothing may be sent on it any more. Response: as to `Cancel`.
         #[prost(message, tag = "35")]
         LaneLost(super::LaneLost),
     }

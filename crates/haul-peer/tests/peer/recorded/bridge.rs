@@ -112,7 +112,7 @@ impl Proofs {
     }
 }
 
-/// Listens in place of the bridge, and records the messages between its clients and it.
+/// Listens in place of the bridge, and records the messages between the bridge and its clients.
 struct Taps {
     recorder: Recorder,
     proofs: Proofs,

@@ -30,7 +30,7 @@ use super::tap::{Bound, PATIENCE, accept, hello, message, welcome};
 /// Length of the pieces in which data is sent for a Read that the recording does not have, in bytes.
 const PIECE: usize = 8 << 10;
 
-/// Runs the commands of a case against the server of a recording.
+/// Runs the operations of a case against the server of a recording.
 pub(super) async fn replay(case: &Case, lines: &[Line]) {
     let (identity, secret) = (Identity::ephemeral().unwrap(), Secret::generate().unwrap());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

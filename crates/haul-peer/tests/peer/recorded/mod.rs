@@ -1,8 +1,9 @@
 //! Exchanges that earlier versions recorded below TLS, in `tests/recorded`. They are replayed against this build, once
 //! in place of the client and once in place of the server.
 //!
-//! `HAUL_RECORD=1 cargo test -p haul-peer --test peer recorded::record` records those of this version, in place of the
-//! ones that it has recorded before. Do so once for each release, and never change those of another version.
+//! `HAUL_RECORD=1 cargo test -p haul-peer --test peer -- --exact recorded::record` records those of this version, in
+//! place of the ones that it has recorded before. Do so once for each release, and never change those of another
+//! version.
 
 mod bridge;
 mod cases;
@@ -72,7 +73,7 @@ async fn recorded_clients_get_the_recorded_responses() {
 
 /// A client of this version works with an earlier one's server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn commands_succeed_with_recorded_servers() {
+async fn operations_succeed_with_recorded_servers() {
     for case in &CASES {
         for (version, lines) in recordings(case.name) {
             eprintln!("{version}: {}", case.name);

@@ -1,8 +1,8 @@
 //! Recorded clients run against this build's server: its responses must mean the same as the recorded ones.
 //!
-//! These may differ: session, token, proof and limits in a Welcome; numbers of handles, files and volumes; times that
-//! no client has set; the texts of errors; how entries and data are divided between frames. If a later version adds a
-//! field to a response, mask it too ([`masked`]), since old clients ignore it.
+//! These may differ: session, token, proof and limits in a Welcome; numbers of handles and files; the free space; times
+//! that no client has set; the texts of errors; how entries and data are divided between frames. If a later version
+//! adds a field to a response, mask it too ([`masked`]), since old clients ignore it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;

@@ -1,5 +1,5 @@
-//! Records the frames between a client and a server: TLS ends here on both sides, so the frames are in the clear. A
-//! proof is bound to its connection, so it is recomputed for the other one; all else is forwarded unchanged.
+//! A proxy that terminates TLS on both sides, and records the frames between a client and a server in plaintext. A
+//! proof is bound to its connection, so it is recomputed for the other connection; all else is forwarded unchanged.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use super::file::{Line, Recorder, receive, replaced};
 /// The name of the only lane in recordings between peers.
 pub(super) const LANE: &str = "lane";
 
-/// Longer than a handshake takes.
+/// Longer than any step takes, also on a busy machine.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The values of a connection to which proofs are bound.
@@ -88,7 +88,8 @@ pub(super) fn message<M: prost::Message + Default>(frame: &Bytes) -> Option<M> {
     Line { lane: String::new(), is_sent: true, frame: frame.clone() }.message()
 }
 
-/// Accepts one client of `identity`, and records the frames between it and the server until both have ended.
+/// Accepts one client as the server with `identity`, and records the frames between it and the server at `address`
+/// until both connections have ended.
 pub(super) async fn record(
     listener: TcpListener,
     identity: Identity,

@@ -58,7 +58,8 @@ pub(in crate::client) async fn set_owner_first(
 }
 
 /// Handles the response to a request that set `attrs` on the entry that is now at the path `at`. If
-/// it was refused, each attribute is tried alone, and those still refused are remembered for the host.
+/// it was refused, each attribute is tried alone, and those still refused are reported as warnings and, except for the
+/// owner, remembered for the host.
 pub(in crate::client) async fn settle(
     inner: &Inner,
     outcome: Result<()>,

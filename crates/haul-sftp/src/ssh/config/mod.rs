@@ -191,7 +191,7 @@ fn gather(
     let canonical = canonical.map_err(|cause| refused(host, cause))?;
     if canonical.is_some() || reader.wants_final_pass() {
         let name = canonical.unwrap_or_else(|| reader.settings().tokens(query).host_name);
-        reader.begin_final_pass(name);
+        reader.begin_final_pass(lower_case(&name));
         read_files(&mut reader, query, options)?;
     }
     Ok(reader.finish())
@@ -336,9 +336,7 @@ fn checked_tokens(settings: &Settings, query: &Query) -> Result<Tokens, String> 
         tokens.host_name = query.host.clone();
         tokens.host_name = tokens.expand(name)?;
     }
-    // As in ssh, the name that is looked up and the value of `%h` do not depend on the case in
-    // which it was typed.
-    tokens.host_name.make_ascii_lowercase();
+    tokens.host_name = lower_case(&tokens.host_name);
     // With a pattern, an accepted key would also be stored for other hosts.
     let looked_up = settings.host_key_alias.as_ref().unwrap_or(&tokens.host_name);
     if jump::is_pattern(looked_up) {
@@ -351,6 +349,13 @@ fn checked_tokens(settings: &Settings, query: &Query) -> Result<Tokens, String> 
         return Err(format!("\"{}\" cannot be the name of a user", tokens.user));
     }
     Ok(tokens)
+}
+
+/// A host name in lower case: as in ssh, the name that is looked up and the value of `%h` do not depend on the case in
+/// which it was typed. The zone of an IPv6 address (`fe80::1%eth0`) stays: names of interfaces are case-sensitive.
+fn lower_case(name: &str) -> String {
+    let (host, zone) = name.split_at(name.find('%').unwrap_or(name.len()));
+    host.to_ascii_lowercase() + zone
 }
 
 /// The key files, and whether the user named them.

@@ -146,7 +146,7 @@ impl<'a, W: World> Reader<'a, W> {
         self.wants_final
     }
 
-    /// From now on `Match final` holds, and `Host` is matched against `name`, the host's real name.
+    /// From now on `Match final` holds, and `Host` is matched against `name`, the host's real name in lower case.
     pub fn begin_final_pass(&mut self, name: String) {
         self.is_final = true;
         self.settings.host_name = Some(name.replace('%', "%%"));
@@ -254,8 +254,8 @@ impl<'a, W: World> Reader<'a, W> {
         Ok(())
     }
 
-    /// Whether all criteria of a `Match` line hold. `live` is false inside a block that does not
-    /// apply, so that its commands are not run.
+    /// Whether all criteria of a `Match` line hold. `live` is false in a file that is included in a block that does
+    /// not apply: the commands of `Match exec` are not run then.
     fn matches(&mut self, line: &Line, live: bool) -> Result<bool, String> {
         let mut criteria = line.arguments.iter().map(String::as_str);
         let mut holds = true;
@@ -327,9 +327,14 @@ impl<'a, W: World> Reader<'a, W> {
     fn criterion(&self, name: &str, value: &str, live: bool) -> Result<bool, Refusal> {
         let tokens = self.tokens();
         let list = |text: &str| pattern::matches_list(value.split(','), text);
+        // Unlike those of `Host`, these patterns ignore case.
+        let hosts = |host: &str| {
+            let patterns = value.to_ascii_lowercase();
+            pattern::matches_list(patterns.split(','), &host.to_ascii_lowercase())
+        };
         match name {
-            "host" => Ok(list(&tokens.host_name.to_ascii_lowercase())),
-            "originalhost" => Ok(list(&self.query.host)),
+            "host" => Ok(hosts(&tokens.host_name)),
+            "originalhost" => Ok(hosts(&self.query.host)),
             "user" => Ok(list(&tokens.user)),
             "localuser" => Ok(list(&self.query.local_user)),
             "exec" => Ok(live && self.world.succeeds(&tokens.expand(value)?)),

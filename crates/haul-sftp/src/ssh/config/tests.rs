@@ -7,6 +7,7 @@ use std::io;
 use haul_storage::ErrorKind;
 
 use super::*;
+use crate::ssh::choice::HOST_KEYS;
 
 /// Files, commands and names in memory.
 #[derive(Default)]
@@ -191,6 +192,15 @@ fn an_unsupported_option_is_an_error_only_for_hosts_it_applies_to() {
 }
 
 #[test]
+fn a_canonicalized_host_name_is_in_lower_case() {
+    let text = "CanonicalizeHostname yes\nCanonicalDomains A.Org\nHost h.a.org\n Port 5";
+    let mut fake = world(text);
+    fake.hosts = vec!["H.A.Org.".to_owned()];
+    let config = resolve_in(&fake, &query("H"), None, None, &SshOptions::default()).unwrap();
+    assert_eq!((config.host_name.as_str(), config.port), ("h.a.org", 5));
+}
+
+#[test]
 fn a_canonicalized_host_name_is_matched_in_a_second_pass() {
     let text = "CanonicalizeHostname yes\nCanonicalDomains a.org b.org.\n\
                 Host *.b.org\n Port 5\nMatch canonical\n User canonical\nHost via\n ProxyJump x";
@@ -284,7 +294,26 @@ fn authentication_methods_are_preferred_ones_that_are_enabled() {
     assert_eq!(config.methods, [Method::Password]);
 }
 
-/// The options of a host as `ssh -G` prints them, each with all its values.
+/// Whether ssh is installed; otherwise prints that the test is skipped.
+fn is_openssh_installed() -> bool {
+    let installed = std::process::Command::new("ssh").arg("-V").output().is_ok();
+    if !installed {
+        eprintln!("SKIPPED: ssh is not installed");
+    }
+    installed
+}
+
+/// Whether haul leaves an algorithm out of OpenSSH's list for an option (SECURITY.md).
+fn is_left_out(option: &str, algorithm: &str) -> bool {
+    algorithm.starts_with("ssh-dss")
+        || (option == "hostkeyalgorithms" && algorithm.starts_with("sk-"))
+}
+
+/// Options with a list of signature algorithms.
+const SIGNATURES: [&str; 3] =
+    ["hostkeyalgorithms", "pubkeyacceptedalgorithms", "casignaturealgorithms"];
+
+/// The options of a host as `ssh -G` prints them, each with all its values; without algorithms that haul leaves out.
 fn openssh(config: &Path, host: &str) -> BTreeMap<String, Vec<String>> {
     let output = std::process::Command::new("ssh")
         .arg("-G")
@@ -297,7 +326,12 @@ fn openssh(config: &Path, host: &str) -> BTreeMap<String, Vec<String>> {
     let mut options: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for line in String::from_utf8(output.stdout).unwrap().lines() {
         if let Some((name, value)) = line.split_once(' ') {
-            options.entry(name.to_owned()).or_default().push(value.to_owned());
+            let mut value = value.to_owned();
+            if SIGNATURES.contains(&name) {
+                let algorithms = value.split(',').filter(|algorithm| !is_left_out(name, algorithm));
+                value = algorithms.collect::<Vec<_>>().join(",");
+            }
+            options.entry(name.to_owned()).or_default().push(value);
         }
     }
     options
@@ -322,6 +356,7 @@ fn ours(config: &HostConfig) -> Vec<(&'static str, Vec<String>)> {
         Family::V4 => "inet",
         Family::V6 => "inet6",
     };
+    let host_keys = HOST_KEYS.select(config.host_key_algorithms.as_deref()).unwrap();
     let mut list = vec![
         ("hostname", vec![config.host_name.clone()]),
         ("port", vec![config.port.to_string()]),
@@ -337,6 +372,10 @@ fn ours(config: &HostConfig) -> Vec<(&'static str, Vec<String>)> {
         ("stricthostkeychecking", vec![strict.to_owned()]),
         ("userknownhostsfile", vec![paths(&config.user_known_hosts).join(" ")]),
         ("globalknownhostsfile", vec![paths(&config.global_known_hosts).join(" ")]),
+        ("hostkeyalgorithms", vec![host_keys.join(",")]),
+        ("pubkeyacceptedalgorithms", vec![config.user_keys.join(",")]),
+        ("casignaturealgorithms", vec![config.ca_signatures.join(",")]),
+        ("requiredrsasize", vec![config.required_rsa_bits.to_string()]),
     ];
     if config.identities_named {
         list.push(("identityfile", paths(&config.identity_files)));
@@ -394,22 +433,98 @@ fn resolved_options_equal_those_of_openssh() {
         "Host !h *\n Port 5\nHost *,x\n Port 6\nHost h\n Port=7\n User=\"a\" # comment\n",
         "ForwardAgent yes\nSendEnv LANG LC_*\nControlMaster auto\nLogLevel QUIET\nPort 8",
     ] {
-        std::fs::write(&file, text).unwrap();
-        let options =
-            SshOptions { config: ConfigFile::Path(file.clone()), ..SshOptions::default() };
-        for host in ["h", "x", "user.example.org"] {
-            let config = resolve(None, host, None, &options).unwrap();
-            let expected = openssh(&file, host);
-            for (name, values) in ours(&config) {
-                assert_eq!(expected.get(name), Some(&values), "{name} of {host} in\n{text}");
-            }
+        assert_as_in_openssh(&file, text, &["h", "x", "user.example.org"]);
+    }
+}
+
+/// Checks that hosts have the same options as in OpenSSH with the configuration `text`, which is written to `file`.
+#[track_caller]
+fn assert_as_in_openssh(file: &Path, text: &str, hosts: &[&str]) {
+    std::fs::write(file, text).unwrap();
+    let options = SshOptions { config: ConfigFile::Path(file.to_owned()), ..SshOptions::default() };
+    for host in hosts {
+        let config = resolve(None, host, None, &options).unwrap();
+        let expected = openssh(file, host);
+        for (name, values) in ours(&config) {
+            assert_eq!(expected.get(name), Some(&values), "{name} of {host} in\n{text}");
         }
     }
 }
 
+/// The lists of key exchange methods, ciphers and MACs differ from OpenSSH's on purpose; these do not.
+#[test]
+fn by_default_signatures_and_rsa_keys_are_accepted_as_by_openssh() {
+    if !is_openssh_installed() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("config");
+    std::fs::write(&file, "").unwrap();
+    let expected = openssh(&file, "h");
+    let found: BTreeMap<_, _> = ours(&resolved("", "h")).into_iter().collect();
+    for option in SIGNATURES.into_iter().chain(["requiredrsasize"]) {
+        assert_eq!(found.get(option), expected.get(option), "{option}");
+    }
+    for option in SIGNATURES {
+        assert!(!found[option][0].is_empty() && !found[option][0].contains("ssh-rsa"), "{option}");
+    }
+}
+
+/// haul has another order than OpenSSH within one pattern: certificates and longer digests come first.
+#[test]
+fn a_pattern_selects_the_signature_algorithms_that_it_does_in_openssh() {
+    if !is_openssh_installed() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("config");
+    for option in ["HostKeyAlgorithms", "PubkeyAcceptedAlgorithms", "CASignatureAlgorithms"] {
+        for value in
+            ["*ed25519*", "ssh-*,rsa-*", "+ssh-rsa*", "^rsa-*", "-*nistp*", "-*@openssh.com"]
+        {
+            let text = format!("{option} {value}");
+            std::fs::write(&file, &text).unwrap();
+            let sorted = |values: &Vec<String>| {
+                let mut algorithms: Vec<_> = values[0].split(',').map(str::to_owned).collect();
+                algorithms.sort();
+                algorithms
+            };
+            let found: BTreeMap<_, _> = ours(&resolved(&text, "h")).into_iter().collect();
+            let name = &*option.to_ascii_lowercase();
+            assert_eq!(sorted(&found[name]), sorted(&openssh(&file, "h")[name]), "{text}");
+        }
+    }
+}
+
+/// `Match` ignores the case of host names. `Host` and `Match user` do not.
+#[test]
+fn upper_case_matters_where_it_does_in_openssh() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("config");
+    for text in [
+        "Host H\n Port 5\nHost h\n Port 6\nHost X*\n Port 7",
+        "Match host H,*.EXAMPLE.org,!USER.example.ORG\n Port 5\nMatch originalhost \"!H,*\"\n Port 6",
+        "HostName Real.%h\nMatch host REAL.H\n Port 5\nMatch host Real.X\n Port 6",
+        "Match user ROOT\n Port 5\nMatch localuser ROOT\n Port 6",
+        // For the second pass the name is in lower case.
+        "Match final host X\n Port 5\nHost X\n User upper\n Compression yes\nHost x\n BatchMode yes",
+        "HostName Real\nMatch final\n Port 5\nHost Real\n User upper\nHost real\n Compression yes",
+        "CanonicalizeHostname yes\nMatch canonical\n Port 5\nHost H\n User upper\nHost h\n Compression yes",
+    ] {
+        assert_as_in_openssh(&file, text, &["h", "H", "x", "X", "User.Example.Org"]);
+    }
+}
+
+/// The zone of an IPv6 address is the name of an interface.
+#[test]
+fn the_zone_of_an_address_keeps_its_case() {
+    assert_eq!(resolved("", "FE80::1%Eth0").host_name, "fe80::1%Eth0");
+}
+
 /// Lines that OpenSSH accepts, in various spellings.
-const LINES: [&str; 64] = [
+const LINES: [&str; 84] = [
     "Host h",
+    "Host H",
     "Host other",
     "Host *",
     "Host h* !x",
@@ -418,15 +533,19 @@ const LINES: [&str; 64] = [
     "Match all",
     "Match host h",
     "Match host real,h",
+    "Match host H,REAL",
     "Match originalhost other",
+    "Match originalhost OTHER",
     "Match !originalhost h",
     "Match user nobody",
     "Match final host real",
+    "Match final host REAL",
     "Match canonical",
     "Match exec \"test %n = h\"",
     "Match exec \"test -n %C\"",
     "Match originalhost other exec \"exit 1\"",
     "HostName real",
+    "HostName Real",
     "HostName %h.example.org",
     "Port 22",
     "Port 2200",
@@ -462,11 +581,26 @@ const LINES: [&str; 64] = [
     "AddressFamily inet6",
     "BindAddress 127.0.0.1",
     "NumberOfPasswordPrompts 2",
+    "HostKeyAlgorithms rsa-sha2-512,ssh-ed25519",
+    "HostKeyAlgorithms +ssh-rsa,ssh-dss",
+    "HostKeyAlgorithms -ecdsa-*",
+    "HostKeyAlgorithms ^rsa-sha2-256,ecdsa-sha2-nistp256",
+    "PubkeyAcceptedAlgorithms ssh-ed25519,sk-ssh-ed25519@openssh.com,rsa-sha2-256",
+    "PubkeyAcceptedAlgorithms +ssh-rsa",
+    "PubkeyAcceptedAlgorithms -sk-*,*nistp384*",
+    "PubkeyAcceptedKeyTypes ^rsa-sha2-512",
+    "CASignatureAlgorithms ssh-ed25519,ssh-rsa",
+    "CASignatureAlgorithms +ssh-rsa",
+    "CASignatureAlgorithms -rsa-*",
+    "CASignatureAlgorithms ^ecdsa-sha2-nistp521",
+    "RequiredRSASize 2048",
+    "RequiredRSASize 3072",
     "RekeyLimit 1.5G 1h",
     "RekeyLimit 1T",
     "VerifyHostKeyDNS ask",
     "VerifyHostKeyDNS yes",
     "CanonicalizeHostname no",
+    "CanonicalizeHostname yes",
     "ProxyUseFdpass no",
     "RevokedHostKeys /etc/ssh/revoked",
     "BindInterface eth9",
@@ -480,8 +614,7 @@ const REFUSED: [&str; 2] = ["RevokedHostKeys", "BindInterface"];
 
 #[test]
 fn random_configurations_resolve_as_in_openssh() {
-    if std::process::Command::new("ssh").arg("-V").output().is_err() {
-        eprintln!("SKIPPED: ssh is not installed");
+    if !is_openssh_installed() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
@@ -499,7 +632,7 @@ fn random_configurations_resolve_as_in_openssh() {
         std::fs::write(&file, &text).unwrap();
         let options =
             SshOptions { config: ConfigFile::Path(file.clone()), ..SshOptions::default() };
-        for host in ["h", "other"] {
+        for host in ["h", "H", "other"] {
             let config = match resolve(None, host, None, &options) {
                 Ok(config) => config,
                 Err(error) => {

@@ -6,6 +6,8 @@ use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use haul_storage::without_secrets;
+
 use super::guard;
 
 /// The reader's access to the system.
@@ -57,12 +59,9 @@ impl World for RealWorld {
 
     fn succeeds(&self, command: &str) -> bool {
         let mut shell = Command::new("sh");
-        for name in haul_net::secret_variables() {
-            shell.env_remove(name);
-        }
         shell.arg("-c").arg(command).stdin(Stdio::null()).stdout(Stdio::null());
         // A command that cannot be started has not succeeded.
-        shell.status().is_ok_and(|status| status.success())
+        without_secrets(&mut shell).status().is_ok_and(|status| status.success())
     }
 
     fn resolves(&self, name: &str) -> bool {

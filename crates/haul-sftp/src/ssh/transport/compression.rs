@@ -27,6 +27,7 @@ impl Deflate {
     /// Appends a message to `out`, compressed.
     pub fn append(&mut self, message: &[u8], out: &mut Vec<u8>) -> Result<(), End> {
         let start = self.0.total_in();
+        let mut was_full = false;
         loop {
             let done = usize::try_from(self.0.total_in() - start).unwrap_or(usize::MAX);
             let rest = message.get(done..).unwrap_or_default();
@@ -34,11 +35,14 @@ impl Deflate {
             self.0
                 .compress_vec(rest, out, FlushCompress::Partial)
                 .map_err(|error| violation(format!("compression fails: {error}")))?;
-            // The flush is complete when it leaves room in the buffer.
-            let all = self.0.total_in() - start == message.len() as u64;
-            if all && out.len() < out.capacity() {
+            let (all, is_full) =
+                (self.0.total_in() - start == message.len() as u64, out.len() == out.capacity());
+            // The flush is complete when it leaves room in the buffer. A call after one that filled the buffer only
+            // outputs what had no room then: up to 258 bytes may be left, and the flush.
+            if all && !is_full && !was_full {
                 return Ok(());
             }
+            was_full = is_full;
         }
     }
 }
@@ -98,6 +102,28 @@ mod tests {
                 let mut packed = vec![9];
                 deflate.append(&message, &mut packed).unwrap();
                 assert_eq!(inflate.all(&packed[1..]).unwrap(), message, "{length}");
+            }
+        }
+    }
+
+    /// Formerly, the end of a message of random bytes of these lengths stayed in the compressor, if its first block
+    /// filled the buffer: OpenSSH closed the connection ("incomplete message").
+    #[test]
+    fn a_message_is_complete_however_much_room_its_buffer_has() {
+        let (mut deflate, mut inflate) = (Deflate::new(), Inflate::new());
+        let mut state = 7_u32;
+        for room in [0, 4096, 16 << 10, 31 << 10, 32 << 10] {
+            for length in (0..400).map(|more| (31 << 10) - 50 + more) {
+                let message: Vec<u8> = std::iter::repeat_with(|| {
+                    state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                    (state >> 24) as u8
+                })
+                .take(length)
+                .collect();
+                let mut packed = Vec::with_capacity(room);
+                deflate.append(&message, &mut packed).unwrap();
+                let inflated = inflate.all(&packed);
+                assert!(inflated.is_ok_and(|inflated| inflated == message), "{length} in {room}");
             }
         }
     }

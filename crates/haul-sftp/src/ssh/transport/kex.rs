@@ -232,7 +232,35 @@ impl Exchange {
 
 #[cfg(test)]
 mod tests {
+    use zeroize::ZeroizeOnDrop;
+
     use super::*;
+
+    /// Accepts only what wipes its bytes when it is dropped.
+    fn assert_wiped(_: &impl ZeroizeOnDrop) {}
+
+    /// The assertion is in the types: without it, this does not compile.
+    #[test]
+    fn shared_secrets_and_derived_keys_are_wiped_when_dropped() {
+        for name in ["curve25519-sha256", "diffie-hellman-group14-sha256"] {
+            let [ours, theirs] = [name; 2].map(|name| Exchange::begin(name).unwrap());
+            let shared = ours.agree(&theirs.ours).unwrap();
+            assert_wiped(&shared);
+            match &ours.secret {
+                Secret::Curve(key, curve) => {
+                    assert_wiped(&on_curve(key, curve, &theirs.ours).unwrap());
+                }
+                Secret::Group(secret) => assert_wiped(&secret.agree(&theirs.ours).unwrap()),
+                Secret::Hybrid(..) => {}
+            }
+            let lengths = Material { iv: 12, key: 32, mac: 64 };
+            let Material { iv, key, mac } = ours.material(&lengths, *b"ACE", &shared, &[], &[]);
+            for (part, length) in [(iv, 12), (key, 32), (mac, 64)] {
+                assert_wiped(&part);
+                assert_eq!(part.len(), length);
+            }
+        }
+    }
 
     #[test]
     fn malformed_public_values_are_refused_on_curves_in_the_hybrid_and_in_group_14() {

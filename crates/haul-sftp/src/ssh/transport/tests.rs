@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use haul_storage::{ErrorKind, Result, Retry};
-use russh::keys::PrivateKey;
 use russh::keys::signature::Signer;
-use russh::keys::ssh_encoding::Encode;
-use russh::keys::ssh_key::private::{Ed25519Keypair, KeypairData};
+use russh::keys::ssh_key::Signature;
+use russh::keys::ssh_key::private::{Ed25519Keypair, KeypairData, RsaKeypair};
+use russh::keys::{HashAlg, PrivateKey};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -56,6 +56,8 @@ struct Plan {
     inserted: Option<Vec<u8>>,
     /// The seed of its host key is 32 of this byte.
     seed: u8,
+    /// Its host key, in place of one from the seed.
+    rsa: Option<Rsa>,
     /// What it sends in place of its host key and its public value.
     blob: Option<Vec<u8>>,
     value: Option<Vec<u8>>,
@@ -75,11 +77,22 @@ impl Default for Plan {
             after_half: Vec::new(),
             inserted: None,
             seed: 7,
+            rsa: None,
             blob: None,
             value: None,
             forged: false,
         }
     }
+}
+
+/// An RSA host key, and how it signs.
+#[derive(Clone)]
+struct Rsa {
+    pair: RsaKeypair,
+    /// `None` is SHA-1.
+    hash: Option<HashAlg>,
+    /// The name in the signature.
+    label: &'static str,
 }
 
 const STRICT: &str = "kex-strict-s-v00@openssh.com";
@@ -152,7 +165,10 @@ impl Server {
         // `Exchange` hashes as the client: `ours` has to be the client's value.
         let own = std::mem::replace(&mut exchange.ours, value.to_vec());
         let own = plan.value.clone().unwrap_or(own);
-        let keypair = KeypairData::from(Ed25519Keypair::from_seed(&[plan.seed; 32]));
+        let keypair = match &plan.rsa {
+            Some(rsa) => KeypairData::from(rsa.pair.clone()),
+            None => KeypairData::from(Ed25519Keypair::from_seed(&[plan.seed; 32])),
+        };
         let key = PrivateKey::new(keypair, "").unwrap();
         let blob = key.public_key().to_bytes().unwrap();
         let blob = plan.blob.clone().unwrap_or(blob);
@@ -167,9 +183,15 @@ impl Server {
             },
             &shared,
         );
-        let mut signature = Vec::new();
         let signed = if plan.forged { b"something else".as_slice() } else { &hash };
-        key.try_sign(signed).unwrap().encode(&mut signature).unwrap();
+        let made: Signature = match &plan.rsa {
+            Some(rsa) => (&rsa.pair, rsa.hash).try_sign(signed).unwrap(),
+            None => key.try_sign(signed).unwrap(),
+        };
+        let label = plan.rsa.as_ref().map_or("ssh-ed25519", |rsa| rsa.label);
+        let mut signature = Vec::new();
+        signature.string(label.as_bytes());
+        signature.string(made.as_bytes());
         let mut reply = vec![message::KEX_REPLY];
         reply.string(&blob);
         reply.string(&own);

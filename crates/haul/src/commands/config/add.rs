@@ -65,10 +65,13 @@ pub(super) async fn run(
         printer.note(format!("added '{name}' to {file}: {at}"));
     }
     let ssh = &args.connection.ssh;
-    let is_all_stored = ssh.identities.is_empty() && ssh.options.is_empty() && ssh.jump.is_none();
+    let is_all_stored = ssh.identities.is_empty()
+        && ssh.options.is_empty()
+        && ssh.jump.is_none()
+        && ssh.port.is_none();
     if !is_all_stored && !printer.is_json() {
         printer.note(
-            "-i, -o and -J are not stored with a remote: set them for its host in ~/.ssh/config",
+            "-i, -o, -J and -P are not stored with a remote: set them for its host in ~/.ssh/config",
         );
     }
     Ok(Exit::Done)
@@ -111,7 +114,7 @@ async fn is_reached(
     }
 }
 
-/// The given arguments, and the user who is prompted for the rest.
+/// The arguments, and the terminal that prompts for the rest.
 struct Inputs<'a> {
     args: &'a ConfigAddArgs,
     config: &'a Config,
@@ -347,7 +350,7 @@ fn optional<T>(
     if input.is_empty() { Ok(None) } else { check(input).map(Some) }
 }
 
-/// A local path as a location: with a colon but without `./` it would be a host.
+/// A local path as a location: with a colon but without `./` it would be a host. A leading `~` is the home directory.
 fn local(path: &str) -> String {
     let home = path.strip_prefix('~').filter(|below| below.is_empty() || below.starts_with('/'));
     let home = home.and_then(|below| {

@@ -71,8 +71,10 @@ mod tests {
             let mut engine = resolved.engine;
             // Its debug output contains an address.
             engine.filter = haul_engine::Settings::default().filter;
-            format!("{engine:?} {:?} {:?}", resolved.manifest, resolved.split)
+            let (manifest, split) = (resolved.manifest, resolved.split);
+            format!("{engine:?} {manifest:?} {split:?} {:?} {:?}", resolved.show, resolved.done)
         };
+        // The excluded ones are shown in words, which the configuration does not accept or would misread.
         let values: Vec<_> = DEFAULTS
             .iter()
             .filter(|(name, _)| {

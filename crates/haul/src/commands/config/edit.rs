@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{self, Command};
 use std::time::Duration;
 
-use haul_storage::{Error, ErrorKind};
+use haul_storage::{Error, ErrorKind, without_secrets};
 use tempfile::{NamedTempFile, TempPath};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::timeout;
@@ -48,12 +48,18 @@ pub(super) async fn run(named: Option<&Path>, printer: &Printer) -> Result<Exit,
         // Discard a Ctrl-C that was pressed in the editor.
         let _ = timeout(Duration::from_millis(1), interrupts.recv()).await;
         if let Err(stop) = opened {
-            let is_changed = content(&copy).is_ok_and(|now| now.as_deref() != Some(shown));
+            // A copy that cannot be read may have been edited.
+            let is_changed = content(&copy).map_or(true, |now| now.as_deref() != Some(shown));
             return Err(if is_changed { keep_and_stop(copy, printer, stop) } else { stop });
         }
-        let edited = content(&copy)?.ok_or_else(|| {
-            Error::new(ErrorKind::NotFound, "read the edited copy").at(copy.display())
-        })?;
+        let edited = match content(&copy) {
+            Ok(Some(edited)) => edited,
+            Ok(None) => {
+                let error = Error::new(ErrorKind::NotFound, "read the edited copy");
+                return Err(error.at(copy.display()).into());
+            }
+            Err(error) => return Err(keep_and_stop(copy, printer, error.into())),
+        };
         if edited == shown {
             printer.note(format!("{}: unchanged", config_file.path.display()));
             return Ok(Exit::Done);
@@ -95,7 +101,7 @@ pub(super) async fn run(named: Option<&Path>, printer: &Printer) -> Result<Exit,
     }
 }
 
-/// Prompts the user whether to edit the copy again; `None` after Ctrl-C.
+/// Asks the user whether to edit the copy again; `None` after Ctrl-C.
 async fn edits_again(prompter: &Prompter, interrupts: &mut Signal) -> Result<Option<bool>, Stop> {
     tokio::select! {
         choice = prompter.agrees("Edit it again", true) => choice.map(Some),
@@ -146,10 +152,8 @@ fn open(file: &Path) -> Result<(), Stop> {
     line.push(" \"$@\"");
     let mut shell = Command::new("sh");
     shell.args([&OsString::from("-c"), &line, &editor]).arg(file);
-    for name in haul_net::secret_variables() {
-        shell.env_remove(name);
-    }
-    let status = shell.status().map_err(|error| failed(error.to_string()))?;
+    let status = without_secrets(&mut shell).status();
+    let status = status.map_err(|error| failed(error.to_string()))?;
     if status.success() {
         Ok(())
     } else {

@@ -244,7 +244,7 @@ fn of_remote(
     Ok(rows)
 }
 
-/// Where the password or the token comes from, in the order of precedence.
+/// Where the password or the token comes from: the first source in order of precedence.
 fn sign_in(name: &str, config: &Config, location: &Location, printer: &Printer) -> Option<Row> {
     let Location::Remote { scheme, user, host, .. } = location else { return None };
     let is_web = !is_ftp(*scheme) && *scheme != Scheme::Sftp;

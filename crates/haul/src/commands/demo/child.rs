@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use haul_storage::{Error, ErrorKind};
+use haul_storage::{Error, ErrorKind, without_secrets};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -20,7 +20,7 @@ use crate::signals::Signals;
 /// The longest delay until a signal is noticed.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// How long a child may take to end.
+/// How long a child may take to end after a signal.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Interval between checks whether it has ended.
@@ -34,7 +34,7 @@ const NO_LINKS: &str = "the destination has no symbolic links";
 pub(super) enum Until {
     /// By itself.
     End,
-    /// By kill -9, once it has moved this many bytes.
+    /// By kill -9, once it has moved this many bytes, unless it ends before.
     Bytes(u64),
 }
 
@@ -89,7 +89,7 @@ impl Child {
         Ok(Self { process, lines })
     }
 
-    /// Reads its output until it ends.
+    /// Reads its output until it ends or, by `until`, is killed.
     pub(super) fn run(mut self, until: Until, signals: &Signals) -> Result<Outcome, Stop> {
         let mut outcome = Outcome::default();
         loop {
@@ -195,9 +195,7 @@ pub(super) fn command(
     for name in ["XDG_STATE_HOME", "SSH_AUTH_SOCK", "NETRC"] {
         command.env_remove(name);
     }
-    for name in haul_net::secret_variables() {
-        command.env_remove(name);
-    }
+    without_secrets(&mut command);
     // The servers are on this machine, where a proxy cannot reach them.
     command.env("NO_PROXY", "*").env("no_proxy", "*");
     command.env("HAUL_LAN", "no").env("HAUL_PORT_MAPPING", "no");
@@ -227,7 +225,7 @@ impl Outcome {
         links
     }
 
-    /// Its summary, if it succeeded.
+    /// Its summary, if it succeeded, or if nothing failed but links ([`Self::without_links`]).
     pub(super) fn succeeded(&self, step: &'static str, path: &Path) -> Result<&Value, Stop> {
         if (self.status.success() || self.only_links) && self.errors.is_empty() {
             return Ok(&self.summary);

@@ -13,7 +13,7 @@ use super::interrupt::interrupted;
 use crate::exit::Stop;
 use crate::signals::Signals;
 
-/// The only entry that the copy has in addition.
+/// The only entry that a copy may have in addition; it is not compared.
 const MANIFEST: &str = "SHA256SUMS";
 const BLOCK: usize = 1 << 20;
 
@@ -22,7 +22,7 @@ const BLOCK: usize = 1 << 20;
 pub(super) enum Preserved {
     /// Modes, links, and times in nanoseconds.
     Everything,
-    /// As SFTP version 3: times in seconds.
+    /// As SFTP version 3: modes, links, and times in seconds.
     BySftp,
     /// As WebDAV: times of files in seconds; no modes, no links.
     ByDav,

@@ -8,9 +8,9 @@
 //!               mount: mount the tree → compare it with itself
 //! ```
 //!
-//! Every copy and the verification run this program as a child process, as a user would; servers run in this
-//! process. All copies are in one temporary directory, which is removed at the end, also after errors
-//! and signals.
+//! Every copy, the verification and the mount run this program as a child process, as a user would; servers run in
+//! this process. All copies are in one temporary directory, which is removed at the end, also after errors and after a
+//! first signal.
 
 mod child;
 mod compare;

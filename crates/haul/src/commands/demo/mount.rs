@@ -22,7 +22,7 @@ pub(super) struct Mounted {
 
 impl Mounted {
     /// Mounts `source` at `point`, which is created, read-only. `None` where that is not possible: a note gives
-    /// the cause, unless there is no FUSE at all.
+    /// the cause, unless there is no FUSE at all, or the output is JSON.
     pub(super) fn start(
         source: &Path,
         point: &Path,

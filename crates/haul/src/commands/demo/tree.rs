@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use haul_storage::{Error, ErrorKind};
+use haul_storage::{Error, ErrorKind, without_secrets};
 
 use crate::exit::Stop;
 
@@ -44,7 +44,8 @@ impl Tree {
 
 fn sysroot() -> Option<PathBuf> {
     let mut rustc = Command::new("rustc");
-    let output = rustc.args(["--print", "sysroot"]).stdin(Stdio::null()).output().ok()?;
+    rustc.args(["--print", "sysroot"]).stdin(Stdio::null());
+    let output = without_secrets(&mut rustc).output().ok()?;
     let path = String::from_utf8(output.stdout).ok()?;
     Some(PathBuf::from(path.trim())).filter(|path| path.is_absolute())
 }
@@ -62,7 +63,8 @@ fn measure(directory: PathBuf, limit: u64, best: &mut Option<Tree>) -> Option<(u
             // Opening it is the only reliable test of whether it can be read.
             fs::File::open(entry.path()).ok().map(|_| (1, metadata.len()))
         } else {
-            Some((0, 0))
+            // Pipes, sockets and devices are not copied.
+            metadata.is_symlink().then_some((0, 0))
         };
         total = total.zip(below).map(|((files, bytes), (more_files, more_bytes))| {
             (files + more_files, bytes + more_bytes)
@@ -95,5 +97,15 @@ mod tests {
         assert!(found(150).unwrap().root.ends_with("a"));
         assert!(found(95).unwrap().root.ends_with("b"));
         assert!(found(10).is_none());
+        // A pipe is not copied.
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            directory.path().join("b/c/pipe"),
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RUSR,
+            0,
+        )
+        .unwrap();
+        assert!(found(1000).unwrap().root.ends_with("a"));
     }
 }

@@ -92,7 +92,7 @@ pub(super) fn write_private(path: &Path, text: &str) -> Result<(), Error> {
 
 /// Makes a directory and all below it writable: entries of a directory without write permission cannot be removed.
 fn unlock(directory: &Path) {
-    // An error here is ignored: the removal that follows reports it.
+    // An error here is ignored: the removal that follows fails too.
     drop(try_unlock(directory));
 }
 

@@ -131,7 +131,7 @@ pub(super) const EXAMPLES: &[(&str, Examples)] = &[
             ("haul share notes.txt scans", "Share a file and a directory with one ticket."),
             (
                 "haul share --code photos",
-                "Print a spoken code, as in 7-orbit-candle; needs a bridge in the configuration.",
+                "Print a spoken code, as in 7-orbit-candle; needs a bridge.",
             ),
             (
                 "tar c photos | haul share --name photos.tar -",
@@ -151,7 +151,7 @@ pub(super) const EXAMPLES: &[(&str, Examples)] = &[
         "bridge",
         &[(
             "haul bridge --token @/etc/haul/bridge-token",
-            "Connect machines whose users know the token.",
+            "Connect receivers to sharers who know the token.",
         )],
     ),
     (
@@ -297,6 +297,7 @@ mod tests {
     #[test]
     fn escaped_text_is_not_a_troff_command() {
         assert_eq!(escaped(".NAME-x"), "\\&.NAME\\-x");
+        assert_eq!(escaped("'a'"), "\\&'a'");
         assert_eq!(escaped("a\\b"), "a\\eb");
     }
 }

@@ -4,7 +4,7 @@
 //! haul mount --daemon ── starts ──► the same command line, --in-background ── mounts, prints, NUL ─┐
 //!      ▲    forwards its output, and ends with its status, or once the NUL has arrived             │
 //!      └──────────────────── standard output: a pipe ──────────────────────────────────────────────┘
-//!                                          then: a session of its own, standard streams to /dev/null
+//!                       before the NUL: a session of its own; after it: standard streams to /dev/null
 //! ```
 //!
 //! The program is executed anew instead of forked: a fork copies only one thread. Until the mount can be used, the new
@@ -34,7 +34,7 @@ use crate::output::Printer;
 const READY: u8 = 0;
 
 /// Starts the process in the background; `command` is the position of the command in the arguments. Returns once
-/// the mount can be used.
+/// the mount can be used, or the process has ended.
 pub(crate) fn start(
     arguments: &[OsString],
     command: usize,
@@ -108,7 +108,7 @@ fn program() -> PathBuf {
     named.unwrap_or_else(|| "/proc/self/exe".into())
 }
 
-/// Forwards the output of the new process. Returns whether that continues in the background.
+/// Forwards the output of the new process. Returns whether the process continues in the background.
 fn forward(mut output: impl Read, printer: &Printer) -> bool {
     let mut buffer = [0; 4096];
     loop {

@@ -18,7 +18,7 @@ use rustix::process::geteuid;
 
 use crate::directories;
 
-/// Maximum time to wait for a report to arrive, or for a client to read it.
+/// Maximum time without progress while a report arrives, or while a client reads it.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Longest report in bytes.
@@ -115,7 +115,7 @@ fn serve(listener: &UnixListener, report: &impl Fn() -> Option<Vec<u8>>) {
             continue;
         };
         let Some(report) = report() else { return };
-        // A client that does not read it within `TIMEOUT` loses it.
+        // A client that reads nothing for `TIMEOUT` loses the rest.
         drop(stream.set_write_timeout(Some(TIMEOUT)).and_then(|()| stream.write_all(&report)));
     }
 }

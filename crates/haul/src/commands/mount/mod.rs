@@ -7,7 +7,8 @@
 
 mod background;
 mod control;
-mod given;
+mod options;
+mod port;
 mod report;
 mod status;
 mod writes;
@@ -21,7 +22,8 @@ use serde::Serialize;
 
 pub(crate) use self::background::{enter, start};
 use self::control::Control;
-use self::given::Given;
+use self::options::MountOptions;
+use self::port::with_port;
 use self::report::Subject;
 use crate::args::{MountArgs, TransferArgs};
 use crate::backends::{OpenedPath, Storages};
@@ -31,7 +33,7 @@ use crate::output::Printer;
 use crate::settings;
 use crate::signals::Signals;
 
-/// How long a request may take without `--timeout`, as for connections.
+/// How long a request may be without progress if there is no `--timeout`; the same as for connections.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Size of the cache on disk without `--cache-size`.
@@ -66,12 +68,12 @@ pub(crate) async fn run(
     let (Some(location), Some(point)) = (&args.location, &args.point) else {
         return Err(Stop::Usage("LOCATION and MOUNTPOINT are missing".to_owned()));
     };
-    let given = Given::of(args).map_err(Stop::Usage)?;
+    let options = MountOptions::of(args).map_err(Stop::Usage)?;
     let resolved = settings::resolve(&TransferArgs::default(), config).map_err(Stop::Usage)?;
     let mut remote = args.remote.clone();
-    remote.ssh.options.clone_from(&given.ssh);
+    remote.ssh.options.clone_from(&options.ssh);
     let storages = Storages::for_transfer(config, &resolved, &remote, printer)?;
-    let location = storages.locate(location)?;
+    let location = with_port(storages.locate(location)?, &remote.ssh);
     let signals = Signals::listen(printer, "unmounting");
     let opened = tokio::select! {
         opened = Box::pin(open(&storages, &location, args.read_write)) => opened?,
@@ -81,7 +83,7 @@ pub(crate) async fn run(
     // The canonical path: a spool is found by the location, from any working directory.
     let location = opened.local.map_or(location, Location::Local);
     let builder = Mount::builder(opened.storage).root(opened.path).settings(resolved.engine);
-    let builder = given.apply(options(builder, args, &location));
+    let builder = options.apply(configured(builder, args, &location));
     let mount = writes::apply(builder, args, &location, printer)?.mount(point)?;
     let _control = serve_status(&mount, &location, !args.read_write, printer);
     print(&location, mount.point(), !args.read_write, printer);
@@ -132,7 +134,7 @@ fn failed(point: &Path) -> Error {
     Error::new(ErrorKind::Io, "serve the mount").at(point.display())
 }
 
-fn options(builder: MountBuilder, args: &MountArgs, location: &Location) -> MountBuilder {
+fn configured(builder: MountBuilder, args: &MountArgs, location: &Location) -> MountBuilder {
     let builder = match &args.cache_dir {
         Some(directory) => {
             builder.cache(directory.clone(), args.cache_size.map_or(CACHE, |size| size.0))

@@ -13,7 +13,7 @@ use crate::exit::{Exit, Stop};
 use crate::output::Printer;
 use crate::units::{bytes, duration, rate};
 
-/// Open files of a mount that are printed as text.
+/// Maximum number of open files of a mount that are printed as text.
 const MOST_FILES: usize = 20;
 
 /// Prints the state of all mounts, or of the one at `point`.
@@ -73,7 +73,8 @@ fn chosen(
     (found, failures)
 }
 
-/// The canonical path of a mount point. If its server does not respond, the absolute path without links resolved.
+/// The canonical path. If it cannot be determined, such as that of a mount point whose server does not respond, the
+/// absolute path without links resolved.
 pub(super) fn absolute(point: &Path) -> PathBuf {
     let canonical = point.canonicalize().or_else(|_| path::absolute(point));
     canonical.unwrap_or_else(|_| point.to_owned())

@@ -7,6 +7,7 @@ use haul_mount::{Mount, MountBuilder, PendingFile, Warning};
 use haul_storage::{Location, Result, text};
 use serde::Serialize;
 
+use super::port::with_port;
 use super::status;
 use crate::args::MountArgs;
 use crate::backends::Storages;
@@ -62,6 +63,9 @@ pub(super) fn apply(
                 );
                 (path, message)
             }
+            Warning::Unrecorded { path, error } => {
+                (path, format!("it was open; what was written may be lost: {error}"))
+            }
             Warning::Failed { path, error } => {
                 (path, format!("not uploaded yet; haul retries it: {error}"))
             }
@@ -98,7 +102,7 @@ pub(super) fn print_pending(
     let location = match &args.location {
         Some(named) => {
             let storages = Storages::for_names(config, &args.remote, printer)?;
-            Some(match storages.locate(named)? {
+            Some(match with_port(storages.locate(named)?, &args.remote.ssh) {
                 // A mount stores the canonical path of a local directory.
                 Location::Local(path) => Location::Local(status::absolute(&path)).to_string(),
                 remote => remote.to_string(),

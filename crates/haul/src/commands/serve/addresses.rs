@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use haul_peer::ticket::Address;
 use nix::ifaddrs::getifaddrs;
 
-/// The addresses for the ticket: those named, then those on which the server can be reached.
+/// The addresses for the ticket: those that the user has named, then those on which the server can be reached.
 pub(super) fn reachable(named: &[Address], listening: &[SocketAddr]) -> Vec<Address> {
     let mut found = named.to_vec();
     let own = own_addresses();
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_without_a_network_reaches_only_itself() {
+    fn a_server_without_a_network_is_reached_only_locally() {
         let addresses = |texts: &[&str]| -> Vec<Address> {
             texts.iter().map(|text| text.parse().unwrap()).collect()
         };

@@ -35,7 +35,7 @@ struct Bridge {
 
 /// Runs `haul bridge`.
 pub(crate) async fn run(args: &BridgeArgs, printer: &Printer) -> Result<Exit, Stop> {
-    let token = if args.open { None } else { bridge_token(args.token.as_ref())? };
+    let token = if args.open { None } else { bridge_token("--token", args.token.as_ref())? };
     if token.is_none() && !args.open {
         return Err(Stop::Usage(
             "without a token, everyone could use the bridge\n\

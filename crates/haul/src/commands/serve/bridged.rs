@@ -47,8 +47,8 @@ pub(super) async fn check(
     )))
 }
 
-/// Registers the share; `None` without `--bridge`. The ticket must not be printed before: it does not work if the
-/// bridge refuses the share.
+/// Registers the share; `None` without a bridge. The ticket must not be printed before: it does not work if the bridge
+/// refuses the share.
 pub(super) async fn register(
     args: &ShareArgs,
     server: &PeerServer,
@@ -63,7 +63,7 @@ pub(super) async fn register(
     // One warning each time that the bridge is lost.
     let is_lost = AtomicBool::new(false);
     let mut builder = Registration::builder(bridge)
-        .token(bridge_token(args.bridge_token.as_ref())?)
+        .token(bridge_token("--bridge-token", args.bridge_token.as_ref())?)
         .secret(secret.clone());
     if !args.bridge_only {
         let checker = acceptor.clone();
@@ -85,7 +85,8 @@ pub(super) async fn register(
     Ok(Some(registration))
 }
 
-/// Offers the ticket by a spoken code, at `lan_bridge` if given, else at that of `--bridge`; `None` without `--code`.
+/// Offers the ticket by a spoken code: at `lan_bridge` if there is one, else at the bridge of `args`. `None` without
+/// `--code`.
 pub(super) async fn offer(
     args: &ShareArgs,
     lan_bridge: Option<BridgeAddress>,
@@ -95,7 +96,8 @@ pub(super) async fn offer(
     // A bridge can test guesses of a token against its proof. The token in the environment is for the user's bridges,
     // so one that was only found on the local network gets no proof of it.
     let is_known = lan_bridge.is_none() || args.bridge_token.is_some();
-    let token = if is_known { bridge_token(args.bridge_token.as_ref())? } else { None };
+    let token =
+        if is_known { bridge_token("--bridge-token", args.bridge_token.as_ref())? } else { None };
     let bridge = lan_bridge.or_else(|| args.bridge.as_ref().map(|bridge| bridge.0.clone()));
     let Some(bridge) = bridge.filter(|_| args.code) else { return Ok(None) };
     let printer = printer.clone();

@@ -42,7 +42,8 @@ impl Contents {
     /// Opens the files and directories at `paths`. Links in these paths are followed, those below them are not.
     ///
     /// # Errors
-    /// If a path does not exist or is neither file nor directory, or if two have the same name.
+    /// If a path does not exist or is neither file nor directory, or if two have the same name, or one of several has
+    /// none (`/`).
     pub(super) fn open(paths: &[PathBuf]) -> Result<Self> {
         let found = paths.iter().map(|path| Found::at(path)).collect::<Result<Vec<_>>>()?;
         let label: Vec<_> = found.iter().map(|one| escaped(&one.path)).collect();
@@ -67,7 +68,7 @@ impl Contents {
 /// A test for the labels of shares that contain a path, alone or as one of several. The path need not exist any more.
 ///
 /// # Errors
-/// If the current directory is unknown.
+/// If the path is empty, or the current directory is unknown.
 pub(super) fn labels_with(path: &Path) -> Result<impl Fn(&str) -> bool + use<>> {
     let found = path.canonicalize().or_else(|_| std::path::absolute(path));
     let found = found.map_err(|error| Error::from_io("find", error).at(path.display()))?;
@@ -215,7 +216,8 @@ impl Items {
         }
     }
 
-    /// [`find`](Self::find) for an operation that changes a file or directory. Nothing can be added to the root.
+    /// [`find`](Self::find) for an operation that creates, changes or removes an entry. Refuses the root, the
+    /// directories in it, and new names in it.
     fn changing(&self, operation: &'static str, path: &RelPath) -> Result<(&Item, RelPath)> {
         match self.find(operation, path) {
             Ok(Some((_, item, inner))) if item.file.is_some() || !inner.is_root() => {

@@ -1,4 +1,5 @@
 //! The log of client activity that `haul serve`, `haul share` and `haul bridge` print with `-v`, one line per event.
+//! `haul share` prints some events without it, too.
 //!
 //! ```text
 //! the server's threads → a bounded queue → one thread → the printer

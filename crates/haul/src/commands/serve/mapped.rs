@@ -13,7 +13,8 @@ use crate::output::Printer;
 /// The subject of messages.
 const ABOUT: &str = "port mapping";
 
-/// Starts to request a mapping if this machine, with these addresses, is behind a router; else returns `None`.
+/// Starts to request a mapping if this machine, with these addresses, is behind a router. `None` if it is not, if an
+/// option turns mappings off, or if there is no router to request one from.
 pub(super) fn start(
     args: &ShareArgs,
     addresses: &[Address],

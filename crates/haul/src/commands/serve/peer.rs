@@ -223,7 +223,8 @@ fn has_moved(action: &ClientAction) -> bool {
     matches!(action, ClientAction::SessionEnded(end) if end.sent + end.received > 0)
 }
 
-/// Waits until a ticket expires, in seconds since 1970. Reads the clock, which goes on while this machine is suspended.
+/// Waits until a ticket expires: at `expires`, in seconds since 1970, or never. Reads the clock, which goes on while
+/// this machine is suspended.
 async fn expired(expires: Option<u64>) {
     let Some(expires) = expires else { return pending().await };
     while unix_seconds() < expires {
@@ -272,8 +273,8 @@ impl Admission {
         }
         let shares = Shares::at(&state_file("shares.toml")?);
         let label = label.to_owned();
-        let (is_one_use, is_writable) = (args.one_use, args.writable);
-        let terms = Terms { label, expires, is_one_use, is_writable };
+        let (is_one_use, is_writable, sets_owners) = (args.one_use, args.writable, args.owners);
+        let terms = Terms { label, expires, is_one_use, is_writable, sets_owners };
         let share = shares.store(&terms, now)?;
         let (secret, expires) = (share.secret.clone(), share.expires);
         Ok(Self { secret, expires, stored: Some((shares, share)) })
@@ -290,7 +291,7 @@ impl Admission {
         }
     }
 
-    /// The port of the last run.
+    /// The port of the last run, with `--keep`.
     fn port(&self) -> Option<u16> {
         self.stored.as_ref().and_then(|(_, share)| share.port)
     }
@@ -478,7 +479,7 @@ mod tests {
 
     /// Formerly, it was always "Anyone who has the ticket has access until Ctrl-C".
     #[test]
-    fn the_last_line_has_the_terms_of_access() {
+    fn a_line_has_the_terms_of_access() {
         let hour = Some(Duration::from_secs(3600));
         for (is_for_one, is_kept, left, expected) in [
             (false, false, None, "Anyone who has the ticket has access until Ctrl-C."),

@@ -11,7 +11,7 @@ const QUIET: i32 = 2;
 /// Light modules are printed, dark ones are not: most terminals have a dark background. Readers accept the inverse.
 ///
 /// # Errors
-/// If the text is too long (4296 characters in upper case).
+/// If the text is too long (more than 4296 characters in upper case).
 pub(super) fn lines(text: &str) -> Result<Vec<String>> {
     let code = QrCode::encode_text(text, QrCodeEcc::Low).map_err(|_| {
         Error::new(ErrorKind::InvalidInput, "print a QR code").because("the ticket is too long")
@@ -54,8 +54,10 @@ mod tests {
         // Version 5 has 37 modules a side, and room for 154 characters in alphanumeric mode at the lowest level.
         assert_eq!((width, shown.len()), (41, 21));
         assert!(shown.iter().all(|line| line.chars().count() == width));
-        let pattern: String = shown[1].chars().skip(2).take(7).collect();
-        assert_eq!(pattern, " ▄▄▄▄▄ ");
+        for (line, column) in [(1, 2), (1, 32), (16, 2)] {
+            let pattern: String = shown[line].chars().skip(column).take(7).collect();
+            assert_eq!(pattern, " ▄▄▄▄▄ ", "line {line}, column {column}");
+        }
         assert!(lines(&"A".repeat(5000)).is_err());
     }
 }

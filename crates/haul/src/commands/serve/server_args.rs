@@ -36,8 +36,11 @@ pub(super) fn password_from(command: &str) -> Result<String, Error> {
     }
 }
 
-/// The token of a bridge: as given, from the first line of a file (`@FILE`), or from the environment.
-pub(super) fn bridge_token(given: Option<&TokenArg>) -> Result<Option<Secret>, Error> {
+/// The token of a bridge: that of `option`, from the first line of a file (`@FILE`), or from the environment.
+pub(super) fn bridge_token(
+    option: &str,
+    given: Option<&TokenArg>,
+) -> Result<Option<Secret>, Error> {
     let failed = |at: &str| Error::new(ErrorKind::InvalidInput, "read the token").at(at);
     let Some(TokenArg(given)) = given else {
         let token = env::var("HAUL_BRIDGE_TOKEN").ok().filter(|token| !token.is_empty());
@@ -45,7 +48,7 @@ pub(super) fn bridge_token(given: Option<&TokenArg>) -> Result<Option<Secret>, E
     };
     let Some(path) = given.expose().strip_prefix('@') else {
         return match given.expose().is_empty() {
-            true => Err(failed("--token").because("it is empty")),
+            true => Err(failed(option).because("it is empty")),
             false => Ok(Some(given.clone())),
         };
     };
@@ -69,7 +72,7 @@ pub(super) fn resolved(listen: &str, example: &str) -> Result<SocketAddr, Stop> 
     listen.to_socket_addrs().map_err(|_| wrong())?.next().ok_or_else(wrong)
 }
 
-/// The name of the current user: from `USER` or `LOGNAME`, else that of the account.
+/// The name of the current user: from `USER` or `LOGNAME`, else that of the account; `haul` if it has none.
 pub(super) fn own_name() -> String {
     ["USER", "LOGNAME"]
         .into_iter()

@@ -30,7 +30,7 @@ impl Paths {
     /// Reads standard input to its end if it is one of the paths. `None` if a signal comes before the end.
     ///
     /// # Errors
-    /// If it cannot be stored, or `--keep` is given: the next run has another input.
+    /// If it cannot be stored, if `--name` is not a file name, or with `--keep`: the next run has another input.
     pub(super) async fn of(args: &ShareArgs, signals: &Signals) -> Result<Option<Self>, Stop> {
         let mut paths = args.paths.clone();
         let is_stream = |path: &&mut PathBuf| path.as_os_str() == STREAM;

@@ -2,7 +2,7 @@
 
 use haul_storage::Error;
 
-use super::event::{ConnectionFields, Event, FaultFields, PlaceFields, RemoteFields};
+use super::event::{ConfigFileFields, ConnectionFields, Event, FaultFields, RemoteFields};
 use super::values::ErrorFields;
 use crate::config::Fault;
 
@@ -14,7 +14,7 @@ impl<'a> Event<'a> {
 
     /// The configuration file.
     pub(crate) fn path(path: &'a [u8], exists: bool) -> Self {
-        Self::Path(PlaceFields { path: path.into(), exists })
+        Self::Path(ConfigFileFields { path: path.into(), exists })
     }
 
     /// A fault.

@@ -1,4 +1,5 @@
-//! The events and their fields. The modules next to this one fill them in, by subject.
+//! The events and their fields, except those of peers, servers, mounts and the demo, which are defined where they are
+//! printed. The modules next to this one fill them in, by subject.
 
 use std::borrow::Cow;
 
@@ -84,7 +85,7 @@ pub(crate) enum Event<'a> {
     /// A setting of `haul config list` and `haul config show`.
     Setting(SettingFields<'a>),
     /// The file of `haul config path`.
-    Path(PlaceFields<'a>),
+    Path(ConfigFileFields<'a>),
     /// A fault that `haul config check` has found.
     Fault(FaultFields<'a>),
     /// The outcome of connecting to a remote.
@@ -195,7 +196,7 @@ pub(super) struct ManyFields {
     pub(super) source_bytes: u64,
 }
 
-/// How a check ended.
+/// How `haul verify` ended.
 #[derive(Debug, Serialize)]
 pub(crate) struct VerifiedFields {
     pub(super) files: u64,
@@ -299,7 +300,7 @@ pub(crate) struct SettingFields<'a> {
 
 /// The configuration file.
 #[derive(Debug, Serialize)]
-pub(crate) struct PlaceFields<'a> {
+pub(crate) struct ConfigFileFields<'a> {
     #[serde(flatten)]
     pub(super) path: PathFields<'a>,
     pub(super) exists: bool,

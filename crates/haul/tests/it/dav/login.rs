@@ -7,8 +7,8 @@ use super::{DavServer, other, servers};
 use crate::serve::Serving;
 use crate::session::Session;
 
-/// Checks that a server with the user "ada" and the password "right horse" accepts only this password, from
-/// `HAUL_PASSWORD` and from `~/.netrc`.
+/// Checks that a server with the user "ada" and the password "right horse" refuses another password, and accepts this
+/// one from `HAUL_PASSWORD` and from `~/.netrc`.
 fn check_password(session: &Session, url: &str, root: &std::path::Path) {
     session.write("src", "content");
     let with = |password: &str| {

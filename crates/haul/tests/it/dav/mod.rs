@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 pub(crate) use self::kills::killed_upload;
 use self::servers::Server;
-pub(crate) use self::trees::write_tree;
+pub(crate) use self::trees::{change_later, write_tree};
 use crate::serve::Serving;
 use crate::session::Session;
 

@@ -1,5 +1,8 @@
 //! Copies trees to WebDAV servers and back.
 
+use std::path::Path;
+use std::time::{Duration, Instant};
+
 use super::{DavServer, haul, other, servers};
 use crate::content::content;
 use crate::session::Session;
@@ -82,6 +85,50 @@ fn a_tree_goes_to_nginx_and_back() {
 fn a_tree_goes_to_rclone_and_back() {
     let Some(server) = other("rclone", servers::rclone()) else { return };
     tree_round_trip(&Session::new(), &server, 300, false);
+}
+
+/// Changes every byte of a source file, until its time is in a later second than that of its copy: times of uploads
+/// are known in whole seconds.
+pub(crate) fn change_later(session: &Session, source: &str, copy: &Path) {
+    let seconds = |path: &Path| {
+        let modified = std::fs::metadata(path).unwrap().modified().unwrap();
+        modified.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs()
+    };
+    let source = session.path(source);
+    let changed: Vec<_> = std::fs::read(&source).unwrap().iter().map(|byte| !byte).collect();
+    let begun = Instant::now();
+    loop {
+        std::fs::write(&source, &changed).unwrap();
+        if seconds(&source) > seconds(copy) {
+            return;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "{} is too new", copy.display());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_changed_file_of_equal_length_is_sent_to_every_server() {
+    let session = Session::new();
+    let all = [
+        Some(haul(&session)),
+        other("Apache", servers::apache()),
+        other("nginx", servers::nginx()),
+        other("rclone", servers::rclone()),
+    ];
+    write_tree(&session, 20);
+    for DavServer { name, url, root, _server } in all.into_iter().flatten() {
+        session.haul(&format!("cp -q src {url}up/")).status(0);
+        change_later(&session, "src/deep/er/f", &root.join("up/src/deep/er/f"));
+        change_later(&session, "src/middle", &root.join("up/src/middle"));
+        let synced = session.haul(&format!("sync --json src {url}up/src")).status(0);
+        assert_eq!(synced.summary()["moved_bytes"], 9 + 3_000_001, "{name}: {}", synced.out());
+        session.tool(&format!("diff -r --exclude=.DAV src {}", root.join("up/src").display()));
+        for line in ["sync --json src", "cp --json src/"] {
+            let again = session.haul(&format!("{line} {url}up/src")).status(0);
+            assert_eq!(again.summary()["moved_bytes"], 0, "{name}: {}", again.out());
+        }
+    }
 }
 
 #[test]

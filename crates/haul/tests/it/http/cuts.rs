@@ -14,10 +14,10 @@ use super::{arrives, copy, whole};
 use crate::content::{Chance, content, unfinished};
 use crate::session::Session;
 
-/// Cuts per test.
+/// Cuts per test, at least.
 const CUTS: u64 = 100;
 
-/// Cuts a third of all response bodies, at random offsets, until there were [`CUTS`] cuts.
+/// Cuts a third of all response bodies, at random offsets, until there were [`CUTS`] cuts or more.
 fn cut_at_random(seed: u64, end: End, ranged: bool, options: &str, sizes: &[usize]) {
     let mut cuts = 0;
     let mut transfers = 0;

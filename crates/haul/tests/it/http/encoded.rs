@@ -80,6 +80,17 @@ fn a_body_compressed_by_a_proxy_is_decoded() {
     }
 }
 
+/// RFC 1952 has no gzip file without a byte, but servers send that, and curl accepts it.
+#[test]
+fn an_empty_body_that_is_announced_as_compressed_is_an_empty_file() {
+    for framing in [Framing::Length, Framing::Chunked] {
+        let server = Server::start(move |_| {
+            Response::new(200, &b""[..]).with("Content-Encoding", "gzip").framed(framing)
+        });
+        arrives(&server, "", b"");
+    }
+}
+
 #[test]
 fn a_truncated_compressed_body_is_refused() {
     let mut packed = gzip(&content(1, 3 << 20));

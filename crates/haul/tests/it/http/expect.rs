@@ -55,7 +55,7 @@ fn a_file_with_another_digest_than_expected_is_not_stored() {
     }
 }
 
-/// Formerly, such a destination was left as it is, unchecked.
+/// Formerly, such a destination was left as it was, unchecked.
 #[test]
 fn a_hard_link_of_the_source_is_checked() {
     let (session, bytes) = (Session::new(), content(36, 100_000));

@@ -1,4 +1,4 @@
-//! Header fields and cookies that the user gives: which servers get them, and where they must not appear.
+//! Header fields and cookies from the user: which servers get them, and where they must not appear.
 
 use std::fs;
 use std::path::Path;

@@ -61,7 +61,7 @@ fn a_file_on_another_server_is_fetched_from_there() {
     let to = other.url("/elsewhere?signature=abc");
     let server = Server::start(move |_| Response::redirect(302, &to));
     arrives(&server, OPTIONS, &bytes);
-    assert!(other.requests().len() > 5, "it was not read by parts");
+    assert!(other.requests().len() > 5, "it was not read in parts");
     let host = other.address().to_string();
     for request in other.requests() {
         assert_eq!(request.target, "/elsewhere?signature=abc");
@@ -76,7 +76,7 @@ fn a_redirect_target_that_expires_half_way_is_requested_anew() {
     for status in [403, 401, 404, 410] {
         let file = File::new(content(1, SIZE));
         let bytes = file.content.clone();
-        let given = AtomicU64::new(0);
+        let redirects = AtomicU64::new(0);
         let used = Mutex::new(HashMap::new());
         let other = Server::start(move |request| {
             let mut used = used.lock().unwrap();
@@ -86,7 +86,7 @@ fn a_redirect_target_that_expires_half_way_is_requested_anew() {
         });
         let to = other.url("/v");
         let server = Server::start(move |_| {
-            let number = given.fetch_add(1, Ordering::SeqCst) + 1;
+            let number = redirects.fetch_add(1, Ordering::SeqCst) + 1;
             Response::redirect(302, &format!("{to}{number}"))
         });
         arrives(&server, OPTIONS, &bytes);

@@ -24,7 +24,7 @@ fn challenge() -> Response {
     Response::page(401).with("WWW-Authenticate", "Basic realm=\"here\"")
 }
 
-/// Whether any of a request's header fields contains a secret.
+/// Whether a request has an `Authorization` field, or contains the secret.
 fn has_secret(request: &Request) -> bool {
     request.field("authorization").is_some() || format!("{request:?}").contains(SECRET)
 }
@@ -77,6 +77,38 @@ fn a_secret_that_could_be_for_two_servers_is_sent_to_neither() {
     }
 }
 
+/// Formerly, a server whose directory was listed for a pattern got the secret before the other servers were known.
+#[test]
+fn a_secret_that_could_be_for_two_servers_is_sent_to_neither_for_a_pattern() {
+    let server = || {
+        Server::start(|request| match request.field("authorization") {
+            None => challenge().with("WWW-Authenticate", "Basic realm=\"here\", Bearer"),
+            Some(_) => Response::page(404),
+        })
+    };
+    let (one, other) = (server(), server());
+    let pattern = format!("{}*", one.url("/"));
+    let other_file = other.url("/f");
+    for line in [
+        format!("cp {pattern} {other_file} dst/"),
+        format!("cp {pattern} {other_file}"),
+        format!("cp --mirror {other_file} {pattern} dst/"),
+        format!("mv {pattern} {other_file}"),
+        format!("ls {pattern} {other_file}"),
+        format!("cat {pattern} {other_file}"),
+        format!("du {pattern} {other_file}"),
+        format!("rm {pattern} {other_file}"),
+    ] {
+        let session = Session::new();
+        let ran = session.haul_where(&line, &[("HAUL_TOKEN", SECRET)]);
+        assert_ne!(ran.code(), Some(0), "{line}");
+        assert!(ran.err().contains("HAUL_TOKEN_NAME"), "{line}: {}", ran.err());
+    }
+    for server in [&one, &other] {
+        assert!(!server.requests().iter().any(has_secret), "{:?}", server.requests());
+    }
+}
+
 #[test]
 fn of_two_servers_only_the_one_with_a_user_gets_the_password() {
     let file = File::new(content(1, SIZE));
@@ -105,6 +137,34 @@ fn a_remote_of_the_configuration_has_a_token_of_its_own() {
     let line = "cp --config c.toml --retries 1 my-nas:f dst/";
     session.haul_where(line, &[("HAUL_TOKEN_MY_NAS", SECRET), ("HAUL_TOKEN", "other")]).status(0);
     assert!(session.has("dst/f"));
+}
+
+#[test]
+fn each_of_two_remotes_gets_the_password_of_its_own_variable() {
+    // `me:second`.
+    const SECOND: &str = "Basic bWU6c2Vjb25k";
+    let server = |expected: &'static str, name: u64| {
+        let file = File::new(content(name, SIZE));
+        Server::start(move |request| match request.field("authorization") {
+            Some(sent) if sent == expected => file.respond(request),
+            _ => challenge(),
+        })
+    };
+    let (one, other) = (server(BASIC, 1), server(SECOND, 2));
+    let session = Session::new();
+    let remote = |name: &str, server: &Server| {
+        format!("[remote.{name}]\nurl = \"{}\"\nuser = \"me\"\n", server.url("/"))
+    };
+    session.write("c.toml", remote("my-nas", &one) + &remote("other", &other));
+    let variables = [("HAUL_PASSWORD_MY_NAS", SECRET), ("HAUL_PASSWORD_OTHER", "second")];
+    let line = "cp --config c.toml --retries 1 my-nas:f other:g dst/";
+    session.haul_where(line, &variables).status(0);
+    assert!(session.has("dst/f") && session.has("dst/g"));
+    for (server, own) in [(&one, BASIC), (&other, SECOND)] {
+        let requests = server.requests();
+        let sent: Vec<_> = requests.iter().filter_map(|one| one.field("authorization")).collect();
+        assert!(!sent.is_empty() && sent.iter().all(|sent| *sent == own), "{sent:?}");
+    }
 }
 
 #[test]
@@ -198,5 +258,7 @@ fn a_rejected_password_is_reported_and_not_sent_again() {
     let ran = copy_as(&session, "HAUL_PASSWORD", &as_me(&server)).status(1);
     assert!(ran.err().contains("rejected the user name or password"), "{}", ran.err());
     assert!(!ran.err().contains(SECRET));
-    assert!(server.requests().len() <= 3, "a wrong password was sent again and again");
+    assert!(server.requests().len() <= 3, "{:?}", server.requests());
+    let sent = server.requests().iter().filter(|request| has_secret(request)).count();
+    assert_eq!(sent, 1, "a wrong password was sent again");
 }

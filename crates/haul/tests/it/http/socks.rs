@@ -1,4 +1,4 @@
-//! SOCKS5 proxies: the one of OpenSSH (`ssh -D`).
+//! SOCKS5 proxies: that of OpenSSH (`ssh -D`), and a scripted one.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -20,6 +20,9 @@ use crate::sftp::sshd::Sshd;
 
 const SIZE: usize = 4 << 20;
 
+/// Where the proxy listens. Vsftpd does not, so that a data connection that goes to the proxy's address itself fails.
+const PROXY: &str = "127.0.0.3";
+
 /// `ssh -D`, and its server.
 struct Socks {
     port: u16,
@@ -40,7 +43,7 @@ impl Socks {
         let sshd = Sshd::start();
         let port = free_port();
         let mut command = Command::new("/usr/bin/ssh");
-        command.args(["-F", "none", "-N", "-D", &format!("127.0.0.1:{port}")]);
+        command.args(["-F", "none", "-N", "-D", &format!("{PROXY}:{port}")]);
         command.arg("-i").arg(sshd.user_key());
         for option in sshd.isolated() {
             command.args(["-o", &option]);
@@ -51,7 +54,7 @@ impl Socks {
         end_with_thread(&mut command);
         let mut child = command.spawn().unwrap();
         let begun = Instant::now();
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        while TcpStream::connect((PROXY, port)).is_err() {
             assert!(child.try_wait().unwrap().is_none(), "ssh has ended: {}", sshd.log());
             assert!(begun.elapsed() < Duration::from_secs(20), "ssh does not listen");
             thread::sleep(Duration::from_millis(20));
@@ -60,7 +63,7 @@ impl Socks {
     }
 
     fn url(&self, scheme: &str) -> String {
-        format!("{scheme}://127.0.0.1:{}", self.port)
+        format!("{scheme}://{PROXY}:{}", self.port)
     }
 
     fn stop(&mut self) {
@@ -111,7 +114,8 @@ fn a_file_is_downloaded_through_a_socks_proxy_of_option_or_environment() {
     let nowhere = "http://nowhere.invalid/f";
     let session = Session::new();
     let by_proxy = get(&session, &through[0].0, nowhere, ("a", "b")).status(1);
-    assert!(by_proxy.err().contains("the proxy socks5h://127.0.0.1"), "{}", by_proxy.err());
+    let expected = format!("the proxy socks5h://{PROXY}");
+    assert!(by_proxy.err().contains(&expected), "{}", by_proxy.err());
     let by_haul = get(&session, &through[1].0, nowhere, ("a", "b")).status(1);
     assert!(!by_haul.err().contains("socks5"), "{}", by_haul.err());
     // Without the proxy they fail, so they went through it.
@@ -119,7 +123,7 @@ fn a_file_is_downloaded_through_a_socks_proxy_of_option_or_environment() {
     let accepted = server.accepted();
     for (options, variable) in &through {
         let ran = get(&session, options, &server.url("/f"), *variable).status(1);
-        let text = format!("127.0.0.1:{} cannot be reached: ", socks.port);
+        let text = format!("{PROXY}:{} cannot be reached: ", socks.port);
         assert!(
             ran.err().contains("the proxy socks5") && ran.err().contains(&text),
             "{}",
@@ -152,7 +156,8 @@ fn ftp_and_its_data_connections_go_through_a_socks_proxy() {
     session.tool("diff -r src back/src");
     socks.stop();
     let refused = session.haul(&format!("ls {proxy} {url}/")).status(1);
-    assert!(refused.err().contains("the proxy socks5h://127.0.0.1"), "{}", refused.err());
+    let expected = format!("the proxy socks5h://{PROXY}");
+    assert!(refused.err().contains(&expected), "{}", refused.err());
     let http = session.haul(&format!("ls --proxy http://127.0.0.1:9 {url}/")).status(1);
     assert!(http.err().contains("FTP goes through SOCKS proxies only"), "{}", http.err());
     // An HTTP proxy of the environment is for other protocols.
@@ -194,7 +199,7 @@ fn a_host_name_beyond_ascii_is_resolved_in_its_dns_form() {
 }
 
 #[test]
-fn a_proxy_that_cannot_be_used_is_named_without_its_password() {
+fn a_proxy_that_cannot_be_used_is_reported_without_its_password() {
     let session = Session::new();
     for (value, text) in [
         ("socks4://u:open-sesame@h", "--proxy names a SOCKS proxy of another version than 5"),

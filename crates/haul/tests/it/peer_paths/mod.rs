@@ -220,7 +220,7 @@ fn hosts_of_the_same_network_exchange_files() {
     world.both_ways(&receiver, &sharing.ticket, SAME_NETWORK, Some(SAME_NETWORK));
 }
 
-/// A connection attempt to such an address ends after minutes. Formerly, haul waited for it, and took 6 s to connect.
+/// A connection attempt to such an address ends only after minutes. Formerly, haul took 6 s to connect.
 #[test]
 fn an_ipv6_black_hole_does_not_delay_the_connection() {
     let Some(world) = World::new() else { return };

@@ -7,10 +7,13 @@ use std::time::{Duration, SystemTime};
 
 use haul_sftp::codec::Status;
 
+use super::nobody::Nobody;
 use super::quirks::{Quirk, with_quirks};
 use super::sshd::Sshd;
 use super::{SftpSession, content};
+use crate::dav::change_later;
 use crate::faults::is_root;
+use crate::private::{check_read_only_directories, check_read_only_part_files};
 
 /// A tree of old files, one of them large.
 fn old_tree(sftp: &SftpSession) {
@@ -32,7 +35,7 @@ fn old_tree(sftp: &SftpSession) {
     }
 }
 
-/// Uploads the tree three times: the first run copies everything, with one warning, and the second nothing.
+/// Uploads the tree three times: the first run copies everything, with one warning, and the others nothing.
 #[track_caller]
 fn copied_once(sftp: &SftpSession, warning: &str) {
     old_tree(sftp);
@@ -100,6 +103,46 @@ fn modes_are_set_where_only_times_are_refused() {
 fn a_server_that_ignores_times_gets_the_files_and_a_rerun_copies_nothing() {
     let sftp = with_quirks(&[Quirk::IgnoresTimes]);
     copied_once(&sftp, "does not set times; they are not preserved");
+}
+
+#[test]
+fn a_changed_file_of_equal_length_is_sent_to_a_server_that_does_not_set_times() {
+    let quirks =
+        [Quirk::IgnoresTimes, Quirk::NoTimes, Quirk::NoAttributes(Status::PermissionDenied)];
+    for quirk in quirks {
+        let sftp = with_quirks(&[quirk]);
+        old_tree(&sftp);
+        sftp.haul("cp -q src @/up").status(0);
+        for name in ["large", "d1/small28"] {
+            let copy = sftp.far(&format!("up/src/{name}"));
+            change_later(&sftp.session, &format!("src/{name}"), &copy);
+        }
+        let synced = sftp.haul("sync --json src @/up/src").status(0);
+        let changed = (1 << 20) + 50 * 28;
+        assert_eq!(synced.summary()["moved_bytes"], changed, "{quirk:?}: {}", synced.out());
+        sftp.same("src", "far/up/src");
+        for line in ["sync --json src @/up/src", "cp --json src @/up"] {
+            let again = sftp.haul(line).status(0);
+            assert_eq!(again.summary()["moved_bytes"], 0, "{quirk:?}: {}", again.out());
+        }
+    }
+}
+
+#[test]
+fn a_copy_in_read_only_directories_is_updated_by_their_owner_on_a_server() {
+    for server in Nobody::all() {
+        eprintln!("{}", server.name);
+        check_read_only_directories(&server.session, ("@", "far"), |line| server.line(line));
+    }
+}
+
+/// Formerly, a part file that was to be resumed could not be opened, in any later run.
+#[test]
+fn a_read_only_part_file_is_completed_by_its_owner_on_a_server() {
+    for server in Nobody::all() {
+        eprintln!("{}", server.name);
+        check_read_only_part_files(&server.session, ("@", "far"), |line| server.line(line));
+    }
 }
 
 #[test]

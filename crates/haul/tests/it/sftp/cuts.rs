@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use haul_fault_proxy::{Connections, Direction, Fault};
 
+use super::nobody::Nobody;
 use super::{Chance, SftpSession, content, unfinished};
+use crate::private::check_private;
 
 /// Cuts per test, at least.
 const CUTS: u64 = 100;
@@ -56,7 +58,7 @@ fn an_upload_is_identical_however_its_lanes_are_cut() {
     cut_at_random(2, "cp --lanes 3 -q src @/dst", "far/dst/src", Direction::ToServer, 3 << 20);
 }
 
-/// Waits until part files below `root` have at least `bytes` bytes in total.
+/// Waits until part files and journals below `root` have a total length of at least `bytes`.
 pub(super) fn wait_for_bytes(root: &std::path::Path, bytes: u64) {
     let begun = Instant::now();
     loop {
@@ -169,5 +171,19 @@ fn each_kill_of_the_program_repeats_at_most_two_windows() {
         // Each of the three kills loses a window in flight, and up to another that has arrived but is not in the
         // journal yet. Two percent are for SSH.
         assert!(repeated <= 3 * (4 << 20) + size as u64 / 50, "{repeated} bytes were repeated");
+    }
+}
+
+/// Promise: files that are private in the source are not open to others on the server while they are copied.
+#[test]
+fn a_private_directory_is_private_on_the_server_while_it_is_copied_and_after_an_interruption() {
+    let destination = ("@/dst", "far/dst", ".f.haul-part");
+    for signal in ["INT", "KILL"] {
+        let sftp = SftpSession::start();
+        check_private(&sftp.session, signal, destination, |line| sftp.line(line));
+        for server in Nobody::all() {
+            eprintln!("{}", server.name);
+            check_private(&server.session, signal, destination, |line| server.line(line));
+        }
     }
 }

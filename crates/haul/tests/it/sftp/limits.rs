@@ -106,12 +106,12 @@ struct Dropbear(Child);
 impl Dropbear {
     /// Starts it; returns its port, too. `None`, with the reason printed, if it cannot run here.
     fn start(session: &Session) -> Option<(Self, u16)> {
-        let home = std::env::home_dir()?;
         let installed = Command::new("dropbear").arg("-V").output().is_ok();
-        if !installed || !is_root() || !home.is_dir() {
-            eprintln!("skipped: it needs dropbear and root");
+        let home = std::env::home_dir().filter(|home| installed && is_root() && home.is_dir());
+        let Some(home) = home else {
+            eprintln!("skipped: it needs dropbear, root and a home directory");
             return None;
-        }
+        };
         let mut keygen = Command::new("ssh-keygen");
         keygen.args(["-q", "-t", "ed25519", "-N", "", "-f", "key"]).current_dir(session.path(""));
         assert!(keygen.status().unwrap().success());

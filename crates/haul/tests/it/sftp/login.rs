@@ -15,7 +15,8 @@ fn a_refused_key_is_reported_with_its_path() {
     let ran = sftp.session.haul(&line).status(1);
     let text = ran.err();
     assert!(text.contains(&format!("{}@{}", sftp.sshd.user(), sftp.sshd.address())), "{text}");
-    assert!(text.contains("permission denied for root"), "{text}");
+    let denied = format!("permission denied for {}", sftp.sshd.user());
+    assert!(text.contains(&denied), "{text}");
     assert!(text.contains(&refused.display().to_string()), "{text}");
     assert!(!text.contains("again in"), "{text}");
     assert!(!sftp.session.has("dst"));

@@ -18,6 +18,7 @@ mod long;
 mod lying;
 mod managed;
 mod many;
+mod nobody;
 mod quirks;
 mod replacing;
 
@@ -89,14 +90,7 @@ impl SftpSession {
 
     /// A command in which `@/` is the far end.
     pub(crate) fn line(&self, line: &str) -> String {
-        let location = self.location();
-        let words = line.split_whitespace().map(|word| match word.strip_prefix("@/") {
-            Some(path) => format!("{location}{path}"),
-            None => word.to_owned(),
-        });
-        let words: Vec<String> = words.collect();
-        let (command, rest) = words.split_first().unwrap();
-        format!("{command} {} {}", self.options(), rest.join(" "))
+        line_for(line, &self.location(), &self.options())
     }
 
     /// Runs the program.
@@ -120,6 +114,17 @@ impl SftpSession {
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     }
+}
+
+/// A command in which `@/` is `location`, with the options that it needs.
+fn line_for(line: &str, location: &str, options: &str) -> String {
+    let words = line.split_whitespace().map(|word| match word.strip_prefix("@/") {
+        Some(path) => format!("{location}{path}"),
+        None => word.to_owned(),
+    });
+    let words: Vec<String> = words.collect();
+    let (command, rest) = words.split_first().unwrap();
+    format!("{command} {options} {}", rest.join(" "))
 }
 
 /// The running program, killed when dropped.

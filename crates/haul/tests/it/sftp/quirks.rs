@@ -36,13 +36,13 @@ pub(super) enum Quirk {
     Backwards,
     /// Responses to READ and WRITE have IDs of requests that were not sent.
     WrongIds,
-    /// READ returns a byte more than was requested.
+    /// READ returns a byte more than it has read from the file.
     TooMuch,
     /// READ returns no bytes at all.
     Nothing,
     /// The response to READ claims to be 1 GiB long.
     Oversized,
-    /// Every session ends in the middle of the response to its READ with this number.
+    /// Every session ends in the middle of a response to READ: of those with data, the one with this number (from 1).
     EndsWithin(usize),
     /// Every handle becomes invalid after this many requests on it.
     Forgets(usize),

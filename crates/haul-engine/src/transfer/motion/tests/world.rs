@@ -272,9 +272,11 @@ impl World {
             }
         }
         // Exceptions: permits of streams and of copies, which may exceed the window, and overdrawn permits.
-        let overdraws = mode.keeps_permits || mode.writes_in_order || mode.reads != Reads::Ranges;
+        let overdraws = mode.writes_in_order || mode.reads != Reads::Ranges;
         if !overdraws && !mode.direct {
             assert!(self.flow.counted().0 <= *window, "{:?}", self.case);
+            let may_hold = if mode.keeps_permits { *window } else { u64::MAX };
+            assert!(self.flow.counted().1 <= may_hold, "{:?}", self.case);
         }
     }
 
@@ -287,7 +289,11 @@ impl World {
                 return self.file.on_room(requester, permit, now);
             }
         }
-        if self.case.is_starved && self.counted.load(Ordering::Relaxed) > 0 {
+        let has_begun = match self.case.mode.keeps_permits {
+            true => self.file.records.retained_bytes() > 0,
+            false => self.counted.load(Ordering::Relaxed) > 0,
+        };
+        if self.case.is_starved && has_begun {
             while let Some(permit) = self.flow.try_room(64 << 10) {
                 self.others.push(permit);
             }

@@ -1,5 +1,7 @@
 //! Key exchange against an attacker on the network, and against a malicious server.
 
+use russh::keys::key::safe_rng;
+
 use super::*;
 
 /// Connects to a server that follows `plan`, which has to fail. Returns the error message.
@@ -15,7 +17,12 @@ async fn refused(plan: Plan) -> String {
 
 /// Connects to a server that follows `plan` and accepts any login.
 async fn accepted(plan: Plan) -> (SshConnection, Server) {
-    let (listener, host) = listen().await;
+    accepted_preferring(&[], plan).await
+}
+
+/// Like [`accepted`], with further `-o` options.
+async fn accepted_preferring(more: &[&str], plan: Plan) -> (SshConnection, Server) {
+    let (listener, host) = listen_preferring(more).await;
     let serving = async {
         let mut server = Server::accept_with(&listener, &plan).await;
         assert_eq!(server.receive().await[0], message::SERVICE_REQUEST);
@@ -152,6 +159,36 @@ async fn exactly_one_wrongly_guessed_packet_is_ignored() {
 async fn a_server_without_the_private_host_key_is_refused() {
     let text = refused(Plan { forged: true, ..Plan::default() }).await;
     assert!(text.contains("does not hold the private key"), "{text}");
+}
+
+/// SHA-1 is not collision-resistant, so a server that agreed on a newer digest must not fall back to it.
+#[tokio::test]
+async fn a_signature_by_another_algorithm_than_negotiated_is_refused() {
+    // The shortest key that OpenSSH and haul accept.
+    let pair = RsaKeypair::random(&mut safe_rng(), 1024).unwrap();
+    let plan = |negotiated, hash, label| Plan {
+        host_keys: vec![negotiated],
+        rsa: Some(Rsa { pair: pair.clone(), hash, label }),
+        ..Plan::default()
+    };
+    let (sha256, sha512) = (Some(HashAlg::Sha256), Some(HashAlg::Sha512));
+    for (hash, label) in [
+        (None, "ssh-rsa"),
+        (None, "rsa-sha2-512"),
+        (sha512, "ssh-rsa"),
+        (sha256, "rsa-sha2-256"),
+        (sha256, "rsa-sha2-512"),
+        (sha512, "rsa-sha2-512-cert-v01@openssh.com"),
+    ] {
+        let text = refused(plan("rsa-sha2-512", hash, label)).await;
+        assert!(text.contains("does not hold the private key"), "{hash:?} as {label}: {text}");
+    }
+    // Each is correct by itself.
+    for (hash, label) in [(sha512, "rsa-sha2-512"), (sha256, "rsa-sha2-256"), (None, "ssh-rsa")] {
+        let more = ["HostKeyAlgorithms=+ssh-rsa"];
+        let (connection, _server) = accepted_preferring(&more, plan(label, hash, label)).await;
+        drop(connection);
+    }
 }
 
 #[tokio::test]

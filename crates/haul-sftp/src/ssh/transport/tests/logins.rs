@@ -1,32 +1,46 @@
 //! Malicious or broken servers during authentication and when the channel is opened.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Mutex;
 
 use async_trait::async_trait;
 
 use super::*;
 use crate::ssh::options::Prompter;
 
-/// A user who responds to every prompt; counts the prompts.
+/// A user who responds to every prompt; records what is shown.
 #[derive(Debug, Default)]
-struct PromptCounter(AtomicUsize);
-
-#[async_trait]
-impl Prompter for PromptCounter {
-    async fn secret(&self, _prompt: &str) -> Result<Option<Secret>> {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        Ok(Some(Secret::new("answer")))
-    }
-
-    async fn visible(&self, _prompt: &str) -> Result<Option<String>> {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        Ok(Some("answer".to_owned()))
-    }
-
-    async fn notice(&self, _text: &str) {}
+struct RespondingUser {
+    prompts: Mutex<Vec<String>>,
+    notices: Mutex<Vec<String>>,
 }
 
-async fn listen_to(user: Arc<PromptCounter>) -> (TcpListener, SshHost) {
+impl RespondingUser {
+    fn prompt_count(&self) -> usize {
+        self.prompts.lock().unwrap().len()
+    }
+
+    fn respond(&self, prompt: &str) -> String {
+        self.prompts.lock().unwrap().push(prompt.to_owned());
+        "answer".to_owned()
+    }
+}
+
+#[async_trait]
+impl Prompter for RespondingUser {
+    async fn secret(&self, prompt: &str) -> Result<Option<Secret>> {
+        Ok(Some(Secret::new(self.respond(prompt))))
+    }
+
+    async fn visible(&self, prompt: &str) -> Result<Option<String>> {
+        Ok(Some(self.respond(prompt)))
+    }
+
+    async fn notice(&self, text: &str) {
+        self.notices.lock().unwrap().push(text.to_owned());
+    }
+}
+
+async fn listen_to(user: Arc<RespondingUser>) -> (TcpListener, SshHost) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let options = SshOptions { password: None, ..options(&[]) };
     let port = Some(listener.local_addr().unwrap().port());
@@ -66,7 +80,7 @@ async fn always_respond(mut server: Server, response: Vec<u8>) {
 #[tokio::test]
 async fn a_server_with_endless_partial_successes_is_an_error() {
     for method in ["password", "keyboard-interactive"] {
-        let user = Arc::new(PromptCounter::default());
+        let user = Arc::new(RespondingUser::default());
         let (listener, host) = listen_to(Arc::clone(&user)).await;
         let server = tokio::spawn(async move {
             let mut server = Server::accept(&listener).await;
@@ -85,7 +99,7 @@ async fn a_server_with_endless_partial_successes_is_an_error() {
         assert_eq!(error.kind(), ErrorKind::Unauthenticated, "{error}");
         // NumberOfPasswordPrompts is 3. Keyboard-interactive is tried first; a server that wants a password
         // refuses that without a prompt.
-        let prompts = user.0.load(Ordering::Relaxed);
+        let prompts = user.prompt_count();
         assert!((3..=4).contains(&prompts), "{method}: {prompts}");
         server.abort();
     }
@@ -93,7 +107,7 @@ async fn a_server_with_endless_partial_successes_is_an_error() {
 
 #[tokio::test]
 async fn endless_prompts_are_an_error_even_with_cached_responses() {
-    let user = Arc::new(PromptCounter::default());
+    let user = Arc::new(RespondingUser::default());
     let (listener, host) = listen_to(Arc::clone(&user)).await;
     let server = tokio::spawn(async move {
         // The first connection is accepted after one prompt.
@@ -106,19 +120,19 @@ async fn endless_prompts_are_an_error_even_with_cached_responses() {
         always_respond(Server::accept(&listener).await, prompt()).await;
     });
     let first = host.connect().await.unwrap();
-    let prompts = user.0.load(Ordering::Relaxed);
+    let prompts = user.prompt_count();
     let error = host.connect().await.unwrap_err();
     assert!(error.to_string().contains("too many prompts"), "{error}");
     assert_eq!((error.kind(), error.retry()), (ErrorKind::Unauthenticated, Retry::Never));
     // The cached responses were used: the user was not prompted again.
-    assert_eq!(user.0.load(Ordering::Relaxed), prompts);
+    assert_eq!(user.prompt_count(), prompts);
     server.abort();
     drop(first);
 }
 
 #[tokio::test]
 async fn a_user_with_wrong_passwords_is_not_prompted_for_the_next_connection() {
-    let user = Arc::new(PromptCounter::default());
+    let user = Arc::new(RespondingUser::default());
     let (listener, host) = listen_to(Arc::clone(&user)).await;
     let server = tokio::spawn(async move {
         loop {
@@ -130,7 +144,7 @@ async fn a_user_with_wrong_passwords_is_not_prompted_for_the_next_connection() {
         let error = host.connect().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unauthenticated, "{error}");
     }
-    assert_eq!(user.0.load(Ordering::Relaxed), 3);
+    assert_eq!(user.prompt_count(), 3);
     server.abort();
 }
 
@@ -153,35 +167,10 @@ async fn a_channel_with_a_maximum_packet_size_of_0_is_refused() {
     assert!(error.to_string().contains("maximum packet size of 0"), "{error}");
 }
 
-/// A user who cancels every prompt; records the printed text.
-#[derive(Debug, Default)]
-struct PromptRecorder(std::sync::Mutex<Vec<String>>);
-
-#[async_trait]
-impl Prompter for PromptRecorder {
-    async fn secret(&self, prompt: &str) -> Result<Option<Secret>> {
-        self.notice(prompt).await;
-        Ok(None)
-    }
-
-    async fn visible(&self, prompt: &str) -> Result<Option<String>> {
-        self.notice(prompt).await;
-        Ok(None)
-    }
-
-    async fn notice(&self, text: &str) {
-        self.0.lock().unwrap().push(text.to_owned());
-    }
-}
-
 #[tokio::test]
 async fn control_characters_in_prompts_are_escaped() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = Some(listener.local_addr().unwrap().port());
-    let options = SshOptions { password: None, ..options(&[]) };
-    let user = Arc::new(PromptRecorder::default());
-    let prompter = Arc::clone(&user);
-    let host = SshHost::resolve(None, "127.0.0.1", port, &options, prompter).unwrap();
+    let user = Arc::new(RespondingUser::default());
+    let (listener, host) = listen_to(Arc::clone(&user)).await;
     let mut prompts = vec![message::USERAUTH_60];
     for words in ["name\u{1b}[2J", "instruction\u{9b}2J", ""] {
         prompts.string(words.as_bytes());
@@ -202,10 +191,8 @@ async fn control_characters_in_prompts_are_escaped() {
     });
     host.connect().await.unwrap_err();
     server.abort();
-    let printed = user.0.lock().unwrap().join("\n");
-    for words in ["name\\033[2J", "instruction\\302\\2332J", "secret\\033]0;owned\\007: "] {
-        assert!(printed.contains(words), "{printed}");
-    }
-    let steers = |c| ['\u{1b}', '\u{9b}', '\u{7}', '\u{202e}'].contains(&c);
-    assert!(!printed.contains(steers), "{printed:?}");
+    assert_eq!(user.notices.lock().unwrap()[0], "name\\033[2J\ninstruction\\302\\2332J");
+    let account = format!("({}@127.0.0.1)", host.user());
+    let expected = ["secret\\033]0;owned\\007: ", "\\342\\200\\256visible: "];
+    assert_eq!(*user.prompts.lock().unwrap(), expected.map(|prompt| format!("{account} {prompt}")));
 }

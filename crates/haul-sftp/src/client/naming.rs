@@ -1,7 +1,7 @@
 //! Renames complete files to their names.
 //!
-//! A rename that replaces is an extension (`posix-rename@openssh.com`). If the server lacks or
-//! refuses it, RENAME is tried, which replaces on some servers. If RENAME is refused because an old
+//! A rename that replaces is an extension (`posix-rename@openssh.com`). If the server does
+//! not support it, RENAME is tried, which replaces on some servers. If RENAME is refused because an old
 //! file exists, that is renamed aside, removed once the new file has the name, and restored if it
 //! does not get it. So at each moment either the old file or the new one exists.
 
@@ -115,7 +115,7 @@ impl Inner {
         }
     }
 
-    /// Whether the server replaces a file by a rename.
+    /// Whether the server supports the rename that replaces a file.
     fn rename_replaces(&self) -> bool {
         self.has(name::POSIX_RENAME) && !self.host.quirks.has_no_posix_rename()
     }

@@ -59,29 +59,29 @@ const HINTS: &[(&str, &str)] = &[
     ("allow_root", "write --allow-other"),
 ];
 
-/// The options of a mount, in whichever form they were given.
+/// The options of a mount, from the long options and from `-o`.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Given {
+pub(super) struct MountOptions {
     owner: (u32, u32),
     umask: u32,
     age: Duration,
     allow_other: bool,
     nonempty: bool,
     noexec: bool,
-    /// Unknown options are ignored.
+    /// Whether unknown options after `-o`, and those with a hint, are ignored.
     is_sloppy: bool,
     /// The options of SSH.
     pub(super) ssh: Vec<String>,
 }
 
-impl Given {
+impl MountOptions {
     /// Reads the options of the command line, and those after `-o`.
     ///
     /// # Errors
     /// A usage error, as text.
     pub(super) fn of(args: &MountArgs) -> Result<Self, String> {
         let own = (geteuid().as_raw(), getegid().as_raw());
-        let mut given = Self {
+        let mut options = Self {
             owner: (args.uid.unwrap_or(own.0), args.gid.unwrap_or(own.1)),
             umask: args.umask.as_deref().map_or(Ok(0), umask)?,
             age: Duration::from_secs(args.attribute_age.0),
@@ -94,17 +94,17 @@ impl Given {
         for list in &args.remote.ssh.options {
             let is_ssh = list.starts_with(|first: char| first.is_ascii_uppercase());
             if is_ssh && !list.starts_with("X-") {
-                given.ssh.push(list.clone());
+                options.ssh.push(list.clone());
                 continue;
             }
             for option in list.split(',').filter(|option| !option.is_empty()) {
                 if option == "ro" && args.read_write {
                     return Err("-o ro and --read-write contradict each other".to_owned());
                 }
-                given.take(option)?;
+                options.take(option)?;
             }
         }
-        Ok(given)
+        Ok(options)
     }
 
     /// Takes an option of `-o`.
@@ -150,7 +150,7 @@ fn is_comment(name: &str) -> bool {
 }
 
 fn number(option: &str, value: &str) -> Result<u32, String> {
-    value.parse().map_err(|_| format!("-o {option}: '{value}' is not a number"))
+    value.parse().map_err(|_| format!("-o {option}: '{value}' is not a valid number"))
 }
 
 fn umask(text: &str) -> Result<u32, String> {
@@ -176,47 +176,47 @@ mod tests {
     use super::*;
     use crate::args::{Cli, Command};
 
-    fn given(options: &str) -> Result<Given, String> {
+    fn parsed(options: &str) -> Result<MountOptions, String> {
         let line = format!("haul mount a b {options}");
         match Cli::try_parse_from(line.split_whitespace()).unwrap().command {
-            Command::Mount(args) => Given::of(&args),
+            Command::Mount(args) => MountOptions::of(&args),
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
     fn options_after_o_mean_the_same_as_the_long_options() {
-        let ours = given("--allow-other --uid 7 --gid 8 --umask 077 --attribute-age 9").unwrap();
+        let ours = parsed("--allow-other --uid 7 --gid 8 --umask 077 --attribute-age 9").unwrap();
         let theirs =
-            given("-o ro,allow_other,uid=7,gid=8,_netdev -o reconnect,umask=077,attr_timeout=9");
+            parsed("-o ro,allow_other,uid=7,gid=8,_netdev -o reconnect,umask=077,attr_timeout=9");
         assert_eq!(theirs.unwrap(), ours);
     }
 
     #[test]
     fn options_without_a_counterpart_have_a_hint() {
-        assert!(given("-o follow_symlinks").unwrap_err().contains("hint: haul shows links"));
-        assert!(given("-o rw").unwrap_err().contains("read-only"));
-        assert!(given("-o nothing").unwrap_err().starts_with("unknown option -o nothing"));
-        assert!(given("-o uid=ada").unwrap_err().contains("not a number"));
-        assert!(given("--read-write -o ro").unwrap_err().contains("contradict"));
-        assert!(given("--umask 9").unwrap_err().contains("077"));
+        assert!(parsed("-o follow_symlinks").unwrap_err().contains("hint: haul shows links"));
+        assert!(parsed("-o rw").unwrap_err().contains("read-only"));
+        assert!(parsed("-o nothing").unwrap_err().starts_with("unknown option -o nothing"));
+        assert!(parsed("-o uid=ada").unwrap_err().contains("not a valid number"));
+        assert!(parsed("--read-write -o ro").unwrap_err().contains("contradict"));
+        assert!(parsed("--umask 9").unwrap_err().contains("077"));
     }
 
     #[test]
     fn options_of_fstab_are_accepted() {
-        let plain = given("").unwrap();
+        let plain = parsed("").unwrap();
         let list = "ro,noauto,_netdev,user,users,nosuid,nodev,exec,suid,dev,nofail,X-a,comment=b";
-        let fstab = given(&format!("-o {list} -o x-systemd.automount -o X-mount.mkdir=0755"));
+        let fstab = parsed(&format!("-o {list} -o x-systemd.automount -o X-mount.mkdir=0755"));
         assert_eq!(fstab.unwrap(), plain);
-        assert_ne!(given("-o noexec").unwrap(), plain);
-        assert!(given("-o wrong").is_err());
-        let sloppy = given("--sloppy -o wrong,cache=yes,uid=7").unwrap();
+        assert_ne!(parsed("-o noexec").unwrap(), plain);
+        assert!(parsed("-o wrong").is_err());
+        let sloppy = parsed("--sloppy -o wrong,cache=yes,uid=7").unwrap();
         assert_eq!((sloppy.owner.0, sloppy.ssh), (7, vec![]));
     }
 
     #[test]
-    fn ssh_options_are_passed_to_ssh() {
-        let given = given("-o Ciphers=a,b -o ro,port=22").unwrap();
-        assert_eq!(given.ssh, ["Ciphers=a,b", "port=22"]);
+    fn options_of_ssh_are_collected() {
+        let options = parsed("-o Ciphers=a,b -o ro,port=22").unwrap();
+        assert_eq!(options.ssh, ["Ciphers=a,b", "port=22"]);
     }
 }

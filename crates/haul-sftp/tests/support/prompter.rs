@@ -1,4 +1,6 @@
 //! A user at a terminal, with prepared responses to prompts.
+//!
+//! A test binary includes it with `#[path = "../support/prompter.rs"] mod prompter;`.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
