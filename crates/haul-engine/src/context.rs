@@ -44,8 +44,8 @@ pub struct Context {
     pub times: LearntTimes,
     /// Files with several names.
     pub hard_links: HardLinks,
-    /// Whether a listing of a source failed. Entries missing from it may exist, so nothing is deleted then (unless
-    /// `ignore_errors` is set).
+    /// Whether a listing of a source has failed. Entries missing from it may exist, so nothing is deleted from then on
+    /// (unless `ignore_errors` is set).
     failed_listing: AtomicBool,
     owner_lost: AtomicBool,
     /// Every item that is planned and not done holds a receiver.

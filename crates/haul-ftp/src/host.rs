@@ -247,12 +247,6 @@ impl FtpHost {
         Ok(Writing { host: Arc::clone(self), part: part.to_vec() })
     }
 
-    /// Like [`Self::begin_writing`] without waiting; `None` if the part file is being written.
-    pub(crate) fn try_begin_writing(self: &Arc<Self>, part: &[u8]) -> Option<Writing> {
-        let begun = self.written().insert(part.to_vec());
-        begun.then(|| Writing { host: Arc::clone(self), part: part.to_vec() })
-    }
-
     fn written(&self) -> std::sync::MutexGuard<'_, HashSet<Vec<u8>>> {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,14 +1,11 @@
 //! State that a storage and its files share: paths on the server, and the entries at them.
 
 use std::collections::HashSet;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use haul_storage::{
-    Capabilities, Error, ErrorKind, Location, RelPath, Result, Timestamp, part_name,
-    remote_journal_name,
+    BriefClaim, Capabilities, Claim, Error, ErrorKind, Location, RelPath, Result, Timestamp,
+    Uploads,
 };
 
 use crate::error::refused;
@@ -30,7 +27,7 @@ pub(crate) struct Inner {
     pub(crate) root: Vec<u8>,
     /// The server's capabilities, indexed by whether `REST` is unsupported and whether setting times is.
     pub(crate) capabilities: [[Capabilities; 2]; 2],
-    pub(crate) journals: Option<PathBuf>,
+    pub(crate) uploads: Uploads,
     /// Paths that are known to be directories.
     pub(crate) directories: Mutex<HashSet<RelPath>>,
 }
@@ -56,11 +53,32 @@ impl Inner {
         error.at(self.location.display(path))
     }
 
-    /// The path of an upload's journal on this machine.
-    pub(crate) fn journal_path(&self, path: &RelPath) -> Option<PathBuf> {
-        let key = format!("ftp {}\0{}", self.host.name(), self.on_server(path).escape_ascii());
-        let name = remote_journal_name(key.as_bytes());
-        Some(self.journals.as_ref()?.join(OsStr::from_bytes(&name)))
+    /// Claims the part file of an upload.
+    pub(crate) async fn claim(&self, path: &RelPath) -> Claim {
+        self.uploads.claim(self.upload_key(path)).await
+    }
+
+    /// The part file of an upload.
+    pub(crate) fn part_of(&self, path: &RelPath, claim: &Claim) -> Result<RelPath> {
+        self.beside(path, claim.part_name(path.name()))
+    }
+
+    /// The part file of a small file, which is reserved as long as the claim exists.
+    pub(crate) fn brief_part_of(&self, path: &RelPath) -> Result<(RelPath, BriefClaim)> {
+        let claim = self.uploads.claim_brief(self.upload_key(path));
+        Ok((self.beside(path, claim.part_name(path.name()))?, claim))
+    }
+
+    fn upload_key(&self, path: &RelPath) -> Vec<u8> {
+        format!("ftp {}\0{}", self.host.name(), self.on_server(path).escape_ascii()).into_bytes()
+    }
+
+    fn beside(&self, path: &RelPath, name: Vec<u8>) -> Result<RelPath> {
+        self.check_new_name(path)?;
+        path.with_name(name).map_err(|error| {
+            let invalid = Error::new(ErrorKind::InvalidInput, "create");
+            self.at(invalid.because(format!("the name {error}")), path)
+        })
     }
 
     /// The entry at a path; `NotFound` if there is none.
@@ -118,15 +136,6 @@ impl Inner {
         }
         let invalid = Error::new(ErrorKind::InvalidInput, "create");
         Err(self.at(invalid.because("the server's names are UTF-8, and this name is not"), path))
-    }
-
-    /// The path of the part file of `path`.
-    pub(crate) fn part_of(&self, path: &RelPath) -> Result<RelPath> {
-        self.check_new_name(path)?;
-        path.with_name(part_name(path.name())).map_err(|error| {
-            let invalid = Error::new(ErrorKind::InvalidInput, "create");
-            self.at(invalid.because(format!("the name {error}")), path)
-        })
     }
 
     /// The command that sets a file's time, if the server supports that.

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use haul_storage::{
     Capabilities, CommitOptions, CreateOptions, Digest, DigestKind, Entry, EntryStream, Error,
     ErrorKind, LinkKind, LinkStatus, Location, Lock, Medium, Metadata, Range, ReadAt, RelPath,
-    Result, SmallFile, Space, Storage, StorageExt, Whole, WriteAt,
+    Result, SmallFile, Space, Storage, StorageExt, Uploads, Whole, WriteAt,
 };
 
 use crate::digest;
@@ -75,7 +75,7 @@ impl FtpStorage {
                 location,
                 root: root.to_vec(),
                 capabilities: [[timed, untimed], from_start],
-                journals,
+                uploads: Uploads::new(journals),
                 directories: Mutex::new(HashSet::new()),
             }),
         }))
@@ -253,6 +253,10 @@ impl Storage for FtpStorage {
     }
 
     fn prefetch(&self, _path: &RelPath) {}
+
+    fn part_name(&self, name: &[u8]) -> Vec<u8> {
+        self.inner.uploads.part_name(name)
+    }
 
     async fn create(&self, path: &RelPath, options: &CreateOptions) -> Result<Arc<dyn WriteAt>> {
         Ok(Arc::new(FtpUpload::create(&self.inner, path, options).await?))

@@ -3,21 +3,15 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use haul_storage::{
-    Block, CommitOptions, Entry, Error, ErrorKind, RelPath, Result, Whole, temporary_name,
-};
+use haul_storage::{Block, CommitOptions, Entry, Error, ErrorKind, RelPath, Result, Whole};
 
 use crate::data::{end_upload, reason, receive, send};
-use crate::host::Writing;
 use crate::inner::Inner;
 use crate::lanes::Lane;
 use crate::learnt::Lesson;
 use crate::look;
 use crate::read::NO_OPENING;
 use crate::wire::Command;
-
-/// The most part files of one name that may be written at once.
-const OTHERS: usize = 9;
 
 /// Stats and reads a file, then stats it again to detect changes.
 pub(crate) async fn read(inner: &Arc<Inner>, path: &RelPath, limit: u64) -> Result<Whole> {
@@ -87,7 +81,8 @@ pub(crate) async fn write(
     bytes: Bytes,
     options: &CommitOptions,
 ) -> Result<()> {
-    let (part, _writing) = begin_writing(inner, path)?;
+    let (part, _claim) = inner.brief_part_of(path)?;
+    let part = inner.on_server(&part);
     Command::new("STOR", &part).map_err(|error| inner.at(error, path))?;
     let block = Block::from(bytes);
     let mut tries = inner.host.tries();
@@ -114,28 +109,6 @@ pub(crate) async fn write(
         drop(inner.host.exchange(&[Command::new("DELE", &part)?]).await);
     }
     Err(error)
-}
-
-/// A part file that no other task of this process writes: a long upload of the same name in progress has
-/// its own.
-fn begin_writing(inner: &Inner, path: &RelPath) -> Result<(Vec<u8>, Writing)> {
-    let usual = inner.on_server(&inner.part_of(path)?);
-    if let Some(writing) = inner.host.try_begin_writing(&usual) {
-        return Ok((usual, writing));
-    }
-    for n in 2..=OTHERS {
-        let name = temporary_name(path.name(), &n.to_string());
-        let other = inner.on_server(&path.with_name(name).map_err(|_| busy(inner, path))?);
-        if let Some(writing) = inner.host.try_begin_writing(&other) {
-            return Ok((other, writing));
-        }
-    }
-    Err(busy(inner, path))
-}
-
-fn busy(inner: &Inner, path: &RelPath) -> Error {
-    let error = Error::new(ErrorKind::Busy, "create").because("it is already being written");
-    inner.at(error, path)
 }
 
 async fn write_part(

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use haul_storage::journal::PartJournal;
 use haul_storage::{
-    Block, CommitOptions, CreateOptions, Error, ErrorKind, Held, Range, RangeSet, ReadAt, RelPath,
-    Result, Retry, WriteAt, Writes,
+    Block, Claim, CommitOptions, CreateOptions, Error, ErrorKind, Held, Range, RangeSet, ReadAt,
+    RelPath, Result, Retry, WriteAt, Writes,
 };
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::time::timeout;
@@ -34,6 +34,7 @@ pub(crate) struct FtpUpload {
     part: RelPath,
     /// The path of the part file on the server.
     on_server: Vec<u8>,
+    claim: Claim,
     journal: PartJournal,
     /// The length of the part file that this upload resumes, if any.
     found: Option<u64>,
@@ -70,7 +71,8 @@ impl FtpUpload {
         path: &RelPath,
         options: &CreateOptions,
     ) -> Result<Self> {
-        let part = inner.part_of(path)?;
+        let claim = inner.claim(path).await;
+        let part = inner.part_of(path, &claim)?;
         let on_server = inner.on_server(&part);
         // Refuse a name that cannot be sent before anything is done.
         Command::new("STOR", &on_server).map_err(|error| inner.at(error, path))?;
@@ -83,14 +85,14 @@ impl FtpUpload {
             false => None,
         };
         let found = found.and_then(|found| found.size);
-        let journal_path = inner.journal_path(path);
-        let journal = PartJournal::look(journal_path, options, found, Writes::InOrder).await?;
+        let journal = PartJournal::look(claim.journal(), options, found, Writes::InOrder).await?;
         let found = found.filter(|_| journal.resumes());
         let upload = Self {
             inner: Arc::clone(inner),
             path: path.clone(),
             part,
             on_server,
+            claim,
             journal,
             found,
             state: Mutex::new(State {
@@ -276,7 +278,9 @@ impl WriteAt for FtpUpload {
         if named.is_ok() {
             state.writing = None;
             state.broken = true;
-            self.journal.remove().await?;
+            let removed = self.journal.remove().await;
+            self.claim.release();
+            removed?;
         }
         named
     }
@@ -288,14 +292,17 @@ impl WriteAt for FtpUpload {
         state.broken = true;
         // Dropped on return: only then may another upload write to this name.
         let _writing = state.writing.take();
-        if keep {
-            return Ok(());
-        }
-        let removed = match state.only_copy || !state.begun {
-            true => Ok(()),
-            false => self.remove_part().await,
+        let outcome = if keep && self.claim.journal().is_some() {
+            Ok(())
+        } else {
+            let removed = match state.only_copy || !state.begun {
+                true => Ok(()),
+                false => self.remove_part().await,
+            };
+            removed.and(self.journal.remove().await)
         };
-        removed.and(self.journal.remove().await)
+        self.claim.release();
+        outcome
     }
 }
 

@@ -18,7 +18,7 @@ use haul_storage::{
     Block, BlockStream, Capabilities, CommitOptions, CreateOptions, Digest, DigestKind, Entry,
     EntryKind, EntryStream, Error, ErrorKind, Held, Identity, LinkKind, LinkStatus, Location, Lock,
     Medium, Metadata, Range, RangeSet, ReadAt, RelPath, Result, Retry, SmallFile, Space, Storage,
-    StorageExt as _, UNKNOWN_SIZE, Whole, WorkPool, WriteAt,
+    StorageExt as _, UNKNOWN_SIZE, Whole, WorkPool, WriteAt, part_name,
 };
 use tokio::sync::mpsc;
 
@@ -195,6 +195,10 @@ impl Storage for PipeStorage {
     }
 
     fn prefetch(&self, _path: &RelPath) {}
+
+    fn part_name(&self, name: &[u8]) -> Vec<u8> {
+        part_name(name)
+    }
 
     async fn create(&self, _: &RelPath, _: &CreateOptions) -> Result<Arc<dyn WriteAt>> {
         let output = self.output_of("create")?;

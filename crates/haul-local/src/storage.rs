@@ -11,7 +11,7 @@ use haul_storage::journal::JournalPath;
 use haul_storage::{
     Capabilities, CommitOptions, CreateOptions, Digest, DigestKind, Entry, EntryStream, Error,
     ErrorKind, LinkKind, LinkStatus, Location, Lock, Metadata, Range, ReadAt, RelPath, Result,
-    SmallFile, Space, Storage, Whole, WorkPool, WriteAt,
+    SmallFile, Space, Storage, Whole, WorkPool, WriteAt, part_name,
 };
 use rustix::fs::{Mode, OFlags};
 
@@ -161,6 +161,10 @@ impl Storage for LocalStorage {
     }
 
     fn prefetch(&self, _path: &RelPath) {}
+
+    fn part_name(&self, name: &[u8]) -> Vec<u8> {
+        part_name(name)
+    }
 
     async fn create(&self, path: &RelPath, options: &CreateOptions) -> Result<Arc<dyn WriteAt>> {
         let options = options.clone();

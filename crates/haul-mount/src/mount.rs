@@ -107,6 +107,8 @@ pub struct MountBuilder {
     storage: Arc<dyn Storage>,
     root: RelPath,
     source: String,
+    /// Identifies the location; `None` means by `source`.
+    identity: Option<String>,
     budgets: LinkBudgets,
     settings: Settings,
     memory: u64,
@@ -129,6 +131,7 @@ impl Mount {
     pub fn builder(storage: Arc<dyn Storage>) -> MountBuilder {
         MountBuilder {
             source: storage.location().to_string(),
+            identity: None,
             storage,
             root: RelPath::root(),
             budgets: LinkBudgets::default(),
@@ -227,6 +230,13 @@ impl MountBuilder {
         self
     }
 
+    /// Identifies the location for later mounts, which continue its uploads; the source by default. It is not shown,
+    /// and only a hash of it is stored.
+    pub fn identity(mut self, identity: impl Into<String>) -> Self {
+        self.identity = Some(identity.into());
+        self
+    }
+
     /// Shares the window and the lanes of links with everything else that uses these budgets.
     pub fn budgets(mut self, budgets: LinkBudgets) -> Self {
         self.budgets = budgets;
@@ -300,8 +310,8 @@ impl MountBuilder {
         self
     }
 
-    /// Allows changes. Written data goes to a spool below the directory `spools`; a later mount with the same source
-    /// ([`MountBuilder::source`]) finds it again.
+    /// Allows changes. Written data goes to a spool below the directory `spools`; a later mount with the same
+    /// identity ([`MountBuilder::identity`]) finds it again.
     pub fn writable(mut self, spools: impl Into<PathBuf>) -> Self {
         self.spools = Some(spools.into());
         self
@@ -375,7 +385,8 @@ impl MountBuilder {
         if path::absolute(spools).is_ok_and(is_hidden) {
             return Err(hidden());
         }
-        let spool = Spool::open(spools, &self.source)?;
+        let identity = self.identity.as_ref().unwrap_or(&self.source);
+        let spool = Spool::open_as(spools, identity, &self.source)?;
         if spools.canonicalize().is_ok_and(is_hidden) {
             return Err(hidden());
         }
@@ -393,7 +404,8 @@ impl MountBuilder {
         let directions = if spool.is_some() { 2 } else { 1 };
         let held = self.memory - directions * settings.memory;
         let share = self.budgets.reader(&self.storage, &settings);
-        let options = ReadOptions { memory: held, timeout: self.timeout, cache };
+        let identity = self.identity.as_deref().unwrap_or_default().into();
+        let options = ReadOptions { memory: held, timeout: self.timeout, cache, identity };
         let context = Context::new(Arc::clone(&self.storage), share, options);
         let files = Arc::new(Files::new(&context, held, &runtime.handle));
         // The task ends with the runtime.

@@ -30,6 +30,7 @@ mod space;
 mod storage;
 mod stored_times;
 pub mod text;
+mod uploads;
 mod work;
 
 #[cfg(feature = "testing")]
@@ -63,4 +64,5 @@ pub use storage::{
     SmallFile, Storage, StorageExt, Whole, WriteAt,
 };
 pub use stored_times::StoredTimes;
+pub use uploads::{BriefClaim, Claim, Uploads};
 pub use work::WorkPool;

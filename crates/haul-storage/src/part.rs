@@ -8,6 +8,7 @@
 //! | `.NAME.haul-journal` | the journal: which ranges of the part file have been written |
 //! | `.NAME.haul-rewrite` | a journal that is being rewritten |
 //! | `.NAME.haul-old` | the old version, set aside while the new one takes its place |
+//! | `.NAME.UPLOADER.haul-upload` | the part file on a server, which is shared with other machines (see [`Uploads`](crate::Uploads)) |
 //! | `.NAME.UNIQUE.haul-moving` | the source of a move, just before it is removed |
 //! | `.NAME.UNIQUE.haul-temp` | a short-lived file, of which several tasks may need one at once |
 //!
@@ -27,9 +28,10 @@ const PART: &[u8] = b"part";
 const JOURNAL: &[u8] = b"journal";
 const REWRITE: &[u8] = b"rewrite";
 const ASIDE: &[u8] = b"old";
+const UPLOAD: &[u8] = b"upload";
 const MOVING: &[u8] = b"moving";
 const TEMPORARY: &[u8] = b"temp";
-const KINDS: [&[u8]; 6] = [PART, JOURNAL, REWRITE, ASIDE, MOVING, TEMPORARY];
+const KINDS: [&[u8]; 7] = [PART, JOURNAL, REWRITE, ASIDE, UPLOAD, MOVING, TEMPORARY];
 /// Hexadecimal digits of a name's hash: 128 bits.
 const HASH_DIGITS: usize = 32;
 
@@ -52,6 +54,17 @@ pub fn rewritten_journal_name(journal: &[u8]) -> Vec<u8> {
 /// The name of a local journal of a remote file; `key` identifies the file and its server.
 pub fn remote_journal_name(key: &[u8]) -> Vec<u8> {
     journal_name(hash(key).as_bytes())
+}
+
+/// The name of the file that is locked while a remote file is uploaded; `key` is that of [`remote_journal_name`].
+pub(crate) fn remote_lock_name(key: &[u8]) -> Vec<u8> {
+    [hash(key).as_bytes(), b".lock"].concat()
+}
+
+/// The name of the part file of `name` on a server. `uploader` (letters, digits and `-`) distinguishes the machines that
+/// may upload to that name at once.
+pub(crate) fn upload_name(name: &[u8], uploader: &str) -> Vec<u8> {
+    decorated(name, uploader.as_bytes(), UPLOAD)
 }
 
 /// The name of the old version of `name` while a new one takes its place.
@@ -143,7 +156,8 @@ mod tests {
     fn invented(name: &[u8]) -> Vec<Vec<u8>> {
         let journal = journal_name(name);
         let rewritten = rewritten_journal_name(&journal);
-        let unique = [moving_name(name, "12-3"), temporary_name(name, "12-3")];
+        let unique =
+            [moving_name, temporary_name, upload_name].map(|invented| invented(name, "12-3"));
         let mut names = vec![part_name(name), journal, rewritten, aside_name(name)];
         names.extend(unique);
         names
@@ -156,6 +170,7 @@ mod tests {
         assert_eq!(rewritten_journal_name(b".a.iso.haul-journal"), b".a.iso.haul-rewrite");
         assert_eq!(aside_name(b"a.iso"), b".a.iso.haul-old");
         assert_eq!(temporary_name(b"a.iso", "7-1"), b".a.iso.7-1.haul-temp");
+        assert_eq!(upload_name(b"a.iso", "7f"), b".a.iso.7f.haul-upload");
         assert!(!is_part_name(b"a.haul-part"));
         assert!(!is_part_name(b".a.haul-partial"));
     }
@@ -207,7 +222,7 @@ mod tests {
         prop_oneof![
             proptest::collection::vec(byte.clone(), 1..40),
             proptest::collection::vec(byte, 200..256),
-            "[a-b.-]{1,6}(\\.12-3)?(\\.haul-(long-)?(part|old|temp|moving|journal|rewrite))?"
+            "[a-b.-]{1,6}(\\.12-3)?(\\.haul-(long-)?(part|old|temp|moving|upload|journal|rewrite))?"
                 .prop_map(String::into_bytes),
         ]
     }

@@ -130,6 +130,10 @@ impl<R: ReadOnly> Storage for R {
     /// Does nothing: a read-only storage is never a destination.
     fn prefetch(&self, _: &RelPath) {}
 
+    fn part_name(&self, name: &[u8]) -> Vec<u8> {
+        crate::part_name(name)
+    }
+
     async fn create(&self, path: &RelPath, _: &CreateOptions) -> Result<Arc<dyn WriteAt>> {
         refuse(self, "create", path)
     }

@@ -77,7 +77,9 @@ impl Parser<'_> {
     fn all(&mut self) -> Result<String, String> {
         let mut regex = String::new();
         let mut is_literal = true;
+        let mut previous = None;
         while let Some(character) = self.rest.next() {
+            let mut last = character;
             match character {
                 '*' => {
                     let mut stars = 1;
@@ -85,12 +87,13 @@ impl Parser<'_> {
                         stars += 1;
                     }
                     // git looks for the start of a component behind the literal characters.
-                    let begins = is_literal || regex.ends_with('/') || regex.ends_with(DIRECTORIES);
+                    let begins = is_literal || previous == Some('/');
                     let is_whole = begins && matches!(self.rest.peek(), None | Some('/'));
                     if stars == 1 || (self.whole_stars && !is_whole) {
                         regex.push_str("[^/]*");
                     } else if self.rest.next_if_eq(&'/').is_some() {
                         regex.push_str(DIRECTORIES);
+                        last = '/';
                     } else {
                         regex.push_str(".*");
                     }
@@ -110,10 +113,12 @@ impl Parser<'_> {
                 '\\' => {
                     let next = self.rest.next().ok_or("it ends with a '\\'")?;
                     self.literal(next, &mut regex);
+                    last = next;
                 }
                 character => self.literal(character, &mut regex),
             }
             is_literal &= !matches!(character, '*' | '?' | '[' | '\\');
+            previous = Some(last);
         }
         if self.depth > 0 {
             return Err("'{' without '}'".to_owned());

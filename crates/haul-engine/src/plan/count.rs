@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use haul_storage::{Entry, ErrorKind, Medium, RelPath, Result, is_part_name, part_name};
+use haul_storage::{Entry, ErrorKind, Medium, RelPath, Result, is_part_name};
 use tokio::time::sleep;
 
 use super::folded::{FoldedNames, fold};
@@ -258,12 +258,13 @@ async fn listed(context: &Context, job: &Job, counterpart: &Counterpart) -> List
 /// The space that a file needs; `None` if that cannot be determined.
 async fn need(context: &Context, job: &Job, entry: &Entry, listed: &Listed) -> Option<Need> {
     let name = entry.path.name();
+    let part_name = job.destination.part_name(name);
     let (existing, part) = match listed {
         // It may be one of the existing files, and need nothing.
-        Listed::Entries(names) if names.has_like(name) || names.has_like(&part_name(name)) => {
+        Listed::Entries(names) if names.has_like(name) || names.has_like(&part_name) => {
             return Some(Need::default());
         }
-        Listed::Entries(names) => (names.find(name), names.find(&part_name(name))),
+        Listed::Entries(names) => (names.find(name), names.find(&part_name)),
         Listed::Unknown | Listed::Nothing => (None, None),
     };
     let part_bytes = match part {

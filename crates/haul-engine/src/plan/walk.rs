@@ -11,7 +11,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use haul_storage::{
     Entry, EntryKind, Error, ErrorKind, Medium, Metadata, RelPath, Result, Storage, StorageExt,
-    is_part_name, part_name,
+    is_part_name,
 };
 use tokio::sync::{Notify, mpsc};
 
@@ -75,10 +75,10 @@ struct Target<'a> {
 }
 
 impl Target<'_> {
-    /// Whether neither the name nor its part file exists, and a copy needs space on the measured file system.
-    fn lacks(&self, name: &[u8]) -> bool {
+    /// Whether neither the name nor its part file `part_name` exists, and a copy needs space on the measured file system.
+    fn lacks(&self, name: &[u8], part_name: &[u8]) -> bool {
         let is_new = |names: &HashSet<Vec<u8>>| {
-            !names.contains(&fold(name)) && !names.contains(&fold(&part_name(name)))
+            !names.contains(&fold(name)) && !names.contains(&fold(part_name))
         };
         self.on_volume && (self.fresh || self.names.as_ref().is_some_and(is_new))
     }
@@ -450,7 +450,8 @@ impl Walk<'_> {
             lock(&self.twins).push(twin);
             return true;
         }
-        let is_new = target.lacks(destination.name());
+        let part_name = self.job.job.destination.part_name(destination.name());
+        let is_new = target.lacks(destination.name(), &part_name);
         self.send(entry, destination, target.fresh, target.directory, is_new).await
     }
 

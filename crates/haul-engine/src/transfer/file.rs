@@ -382,13 +382,14 @@ async fn remove_leftovers(context: &Context, item: &Item, existing: &Entry) -> R
     if can.medium != Medium::Disk || context.settings.dry_run || !journalled && !linked {
         return Ok(());
     }
-    let part = destination.find(&beside(item, part_name)?).await?;
+    let name = item.destination.name();
+    let part = destination.find(&beside(item, part_name(name))?).await?;
     let is_second_name = part.as_ref().is_some_and(|part| linked && part.id == existing.id);
     if is_second_name {
-        remove_beside(item, part_name).await?;
+        remove_beside(item, part_name(name)).await?;
     }
     if journalled && (part.is_none() || is_second_name) {
-        remove_beside(item, journal_name).await?;
+        remove_beside(item, journal_name(name)).await?;
     }
     Ok(())
 }
@@ -402,7 +403,8 @@ async fn remove_begun_copy(item: &Item) -> Result<()> {
         // This run has created the directory: on a server, names are not looked up in advance.
         return Ok(());
     }
-    let part = beside(item, part_name)?;
+    let name = item.destination.name();
+    let part = beside(item, destination.part_name(name))?;
     if destination.find(&part).await?.is_some_and(|part| part.is_file()) {
         // Opening it takes its lock. It is neither emptied nor created anew: without a lock, another run that has just
         // finished it would rename an empty file.
@@ -414,18 +416,18 @@ async fn remove_begun_copy(item: &Item) -> Result<()> {
             Err(_) => remove(item, &part).await?,
         }
     }
-    remove_beside(item, journal_name).await
+    remove_beside(item, journal_name(name)).await
 }
 
-/// The path of an item's part file or journal.
-fn beside(item: &Item, name: fn(&[u8]) -> Vec<u8>) -> Result<RelPath> {
+/// The path of a file beside an item's destination.
+fn beside(item: &Item, name: Vec<u8>) -> Result<RelPath> {
     let invalid =
         |error| Error::new(ErrorKind::InvalidInput, "name the part file").with_source(error);
-    item.destination.with_name(name(item.destination.name())).map_err(invalid)
+    item.destination.with_name(name).map_err(invalid)
 }
 
 /// Removes a part file or journal of an item from a disk, if there is one.
-async fn remove_beside(item: &Item, name: fn(&[u8]) -> Vec<u8>) -> Result<()> {
+async fn remove_beside(item: &Item, name: Vec<u8>) -> Result<()> {
     let destination = &item.job.job.destination;
     if destination.capabilities().medium != Medium::Disk {
         return Ok(());

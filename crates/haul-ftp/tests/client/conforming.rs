@@ -30,6 +30,15 @@ async fn conforms(port: u16, options: FtpOptions) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn uploads_of_two_machines_do_not_mix() {
+    let Some(server) = Vsftpd::start(Tls::None, &[]) else { return };
+    let hosts = [0, 1].map(|_| host(server.port(), FtpOptions::default()));
+    let (_journals, one) = opened(&hosts[0]).await;
+    let (_others, other) = opened(&hosts[1]).await;
+    conformance::two_machines(one, other).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_storage_conforms_on_vsftpd() {
     let Some(server) = Vsftpd::start(Tls::None, &[]) else { return };
     conforms(server.port(), FtpOptions::default()).await;

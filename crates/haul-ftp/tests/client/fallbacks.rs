@@ -380,14 +380,15 @@ async fn a_server_without_rest_is_read_from_the_beginning() {
     // Formerly, `is_ranged` stayed true, and a mirror read the whole file once for every range.
     assert!(!file.is_ranged());
     // A part file is not resumed on such a server: an upload begins at offset 0.
-    server.put("/up/.g.haul-part", b"half");
+    let part = format!("/up/{}", String::from_utf8(storage.part_name(b"g")).unwrap());
+    server.put(&part, b"half");
     let options = CreateOptions { resume: true, size: Some(3), sparse: false, source: None };
     let writer = storage.create(&path("g"), &options).await.unwrap();
     assert_eq!(
         writer.write_at(1, Block::from(Bytes::from_static(b"x"))).await.unwrap_err().kind(),
         ErrorKind::InvalidInput
     );
-    assert_eq!(server.content("/up/.g.haul-part").unwrap(), b"half");
+    assert_eq!(server.content(&part).unwrap(), b"half");
 }
 
 #[tokio::test]
@@ -472,7 +473,7 @@ async fn waiting_for_a_dripping_reply_is_bounded() {
 #[tokio::test]
 async fn a_time_refused_for_one_file_is_set_on_the_others() {
     let replies = &[
-        ("MDTM 20010909014640 /up/.b.haul-part", "550 Could not set file modification time."),
+        ("MDTM 20010909014640 /up/.b.", "550 Could not set file modification time."),
         ("MDTM", "213 File modification time set."),
     ];
     let greeting = "220 (vsFTPd 3.0.3)\r\n";
@@ -488,8 +489,8 @@ async fn a_time_refused_for_one_file_is_set_on_the_others() {
     assert!(error.to_string().contains("Could not set"), "{error}");
     write("c").await.unwrap();
     assert!(storage.capabilities().times);
-    let set = "MDTM 20010909014640 /up/.c.haul-part";
-    assert!(server.commands().iter().any(|line| line == set), "{:?}", server.commands());
+    let set = |line: &String| line.starts_with("MDTM 20010909014640 /up/.c.");
+    assert!(server.commands().iter().any(set), "{:?}", server.commands());
 }
 
 #[tokio::test]

@@ -10,8 +10,6 @@ use tempfile::TempDir;
 use crate::scripted::{Script, Scripted};
 use crate::{host, opened};
 
-const PART: &str = "/up/.f.haul-part";
-
 fn replacing(replace: bool) -> CommitOptions {
     CommitOptions { metadata: Metadata::default(), replace, sync: false, expected: None }
 }
@@ -21,7 +19,12 @@ fn path(name: &str) -> RelPath {
 }
 
 fn is_aside(path: &str) -> bool {
-    path != PART && path.contains(".haul-")
+    path == "/up/.f.haul-old"
+}
+
+/// Whether it is the part file of a small or a long upload.
+fn is_part(path: &str) -> bool {
+    path.starts_with("/up/.f.") && (path.ends_with(".haul-temp") || path.ends_with(".haul-upload"))
 }
 
 /// A server whose rename does not replace.
@@ -71,7 +74,7 @@ async fn the_old_file_is_renamed_aside_and_removed_when_the_new_one_has_the_name
 #[tokio::test]
 async fn the_old_file_is_renamed_back_if_the_new_one_cannot_get_the_name() {
     for whole in [true, false] {
-        let renames = |from: &str, _: &str, _: bool| !from.ends_with(".f.haul-part");
+        let renames = |from: &str, _: &str, _: bool| !is_part(from);
         let (server, _journals, storage) = storage(Script { renames, ..Script::default() }).await;
         server.put("/up/f", b"old");
         let error = write(&storage, whole, true).await.unwrap_err();
@@ -90,10 +93,11 @@ async fn if_nothing_can_be_renamed_back_nothing_is_removed() {
     let error = write(&storage, true, true).await.unwrap_err();
     let names = server.names();
     assert_eq!(names.len(), 2, "{names:?}: {error}");
-    assert_eq!(server.content(PART).unwrap(), b"new");
+    let part = names.iter().find(|name| is_part(name)).unwrap();
+    assert_eq!(server.content(part).unwrap(), b"new");
     let aside = names.iter().find(|name| is_aside(name)).unwrap();
     assert_eq!(server.content(aside).unwrap(), b"old");
-    assert!(error.to_string().contains(aside) && error.to_string().contains(PART), "{error}");
+    assert!(error.to_string().contains(aside) && error.to_string().contains(part), "{error}");
 }
 
 /// The name under which haul puts `f` aside, read from a server where it cannot be renamed back.

@@ -48,12 +48,12 @@ impl Decoder {
         }
     }
 
-    /// Ends the body. Without a byte, it is empty: some servers announce a coding for empty files, too, and other clients
-    /// accept that. [`Decoder::next`] then returns the remaining decoded bytes.
+    /// Ends the body. [`Decoder::next`] then returns the remaining decoded bytes. A body without a byte is empty with
+    /// `may_be_empty`: some servers announce a coding for empty files, too, and other clients accept that.
     ///
     /// # Errors
     /// If the body is truncated, or its checksum or length differs from that in its trailer.
-    pub fn finish(&mut self) -> io::Result<()> {
-        if self.is_empty { Ok(()) } else { self.decoder.try_finish() }
+    pub fn finish(&mut self, may_be_empty: bool) -> io::Result<()> {
+        if self.is_empty && may_be_empty { Ok(()) } else { self.decoder.try_finish() }
     }
 }

@@ -1,10 +1,9 @@
 //! State that a storage, its listings and its uploads share.
 
 use std::collections::{HashMap, HashSet};
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use haul_storage::{Capabilities, Error, ErrorKind, Location, RelPath};
+use haul_storage::{Capabilities, Error, ErrorKind, Location, RelPath, Uploads};
 
 use tokio::sync::OnceCell;
 
@@ -36,8 +35,7 @@ pub struct Inner {
     pub(super) server_kind: ServerKind,
     pub(super) quirks: Quirks,
     pub(super) capabilities: Capabilities,
-    /// The directory of this machine with the journals of uploads.
-    pub(super) journals: Option<PathBuf>,
+    pub(super) uploads: Uploads,
     pub(super) learnt: Learnt,
     pub(super) files: Files,
 }

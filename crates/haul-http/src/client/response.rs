@@ -284,7 +284,10 @@ impl Response {
                 (None, sent) => return Ok(sent),
                 (Some(decoder), Some(bytes)) => decoder.push(bytes),
                 (Some(decoder), None) => {
-                    decoder.finish().map_err(|error| corrupt(&self.head.url, error))?;
+                    // A connection that ends early looks like the end of such a body.
+                    let may_be_empty = !self.head.is_until_close();
+                    let finished = decoder.finish(may_be_empty);
+                    finished.map_err(|error| corrupt(&self.head.url, error))?;
                 }
             }
         }

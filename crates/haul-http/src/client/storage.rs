@@ -12,7 +12,7 @@ use bytes::Bytes;
 use haul_storage::{
     Capabilities, CommitOptions, CreateOptions, Digest, DigestKind, Entry, EntryKind, EntryStream,
     Error, ErrorKind, LinkKind, LinkStatus, Location, Lock, Metadata, Range, ReadAt, RelPath,
-    Result, SmallFile, Space, Storage, StorageExt, Whole, WriteAt,
+    Result, SmallFile, Space, Storage, StorageExt, Uploads, Whole, WriteAt,
 };
 
 use super::error;
@@ -115,7 +115,7 @@ impl HttpStorage {
                 server_kind,
                 quirks,
                 capabilities,
-                journals,
+                uploads: Uploads::new(journals),
                 learnt: Learnt::default(),
                 files: Files::default(),
             }),
@@ -289,6 +289,10 @@ impl Storage for HttpStorage {
     }
 
     fn prefetch(&self, _path: &RelPath) {}
+
+    fn part_name(&self, name: &[u8]) -> Vec<u8> {
+        self.inner.uploads.part_name(name)
+    }
 
     async fn create(&self, path: &RelPath, options: &CreateOptions) -> Result<Arc<dyn WriteAt>> {
         upload::create(&self.inner, path, options).await

@@ -34,7 +34,7 @@ pub(super) struct Intent {
     pub(super) aside: bool,
     /// The source of a COPY. Links below it are copied as links, because following them may never end.
     pub(super) copies: Option<Arc<[u8]>>,
-    /// The entity tag of the only version that a MOVE may replace.
+    /// The entity tag of the only version that a MOVE may replace or a DELETE remove.
     pub(super) only: Option<String>,
     /// `Overwrite: F`: nothing is replaced, not even an entry that appeared since the check.
     pub(super) keeps: bool,
@@ -184,11 +184,16 @@ impl GuardedFileSystem<Intent> for Files {
             return Box::pin(async { Ok(()) });
         }
         let (share, path) = (Arc::clone(&self.share), path.as_bytes().to_vec());
+        let only = intent.only.clone();
         Box::pin(async move {
             let inside = Arc::clone(&share);
             // Removing a large file frees many blocks, which may take long.
             let removed = share.pool.run(move || {
                 let (directory, name) = inside.jail.parent(&path)?;
+                let _replacing = only.is_some().then(replacing);
+                if only.is_some_and(|tag| !has_tag(&directory, name, &tag)) {
+                    return Err(Errno::EXIST);
+                }
                 unlinkat(directory, name, AtFlags::empty())
             });
             removed.await.map_err(fs_error)

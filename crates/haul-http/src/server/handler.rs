@@ -199,6 +199,14 @@ impl Handler {
         Some(Described::new(&stat.ok()?).etag())
     }
 
+    /// Like [`Self::tag`], for a file that is not reached by a link.
+    async fn tag_of_name(&self, path: &DavPath) -> Option<String> {
+        let (share, path) = (Arc::clone(&self.share), path.as_bytes().to_vec());
+        let stat = self.share.pool.run_short(move || share.jail.stat(&path, false)).await.ok()?;
+        let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        is_file.then(|| Described::new(&stat).etag())
+    }
+
     /// Methods that change names or locks.
     async fn change(
         &self,
@@ -231,6 +239,9 @@ impl Handler {
         if matches!(method.as_str(), "DELETE" | "MOVE") {
             let path = path.as_bytes().to_vec();
             removed.push((self.share.locks.around(&path), path));
+        }
+        if method == "DELETE" && is_for_one_version(&head.headers) {
+            intent.only = self.tag_of_name(path).await;
         }
         if matches!(method.as_str(), "COPY" | "MOVE") {
             match self.target(path, &head).await {

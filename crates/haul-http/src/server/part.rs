@@ -338,7 +338,9 @@ pub(super) fn copy_link(jail: &Jail, from: &[u8], to: &[u8], is_new: bool) -> Re
     let part = part_beside(new)?;
     symlinkat(&*words, &target, &part[..])?;
     let (from, to) = ((&target, &part[..]), (&target, new));
+    let replacing = replacing();
     let named = if is_new { rename_new(from, to) } else { renameat(from.0, from.1, to.0, to.1) };
+    drop(replacing);
     if named.is_err() {
         // The temporary link is useless now.
         let _ = unlinkat(&target, &part[..], AtFlags::empty());

@@ -17,7 +17,7 @@ use tokio::runtime::Handle;
 use tokio::time::sleep;
 
 use super::scripted::{Reply, Request, Scripted, multistatus};
-use super::{host, path, replacing, storage};
+use super::{host, is_part_of, path, replacing, storage};
 
 /// The response to requests that a test's script does not handle itself.
 fn usual(request: &Request) -> Reply {
@@ -221,7 +221,7 @@ async fn an_upload_refused_half_way_stops_with_the_servers_status() {
         assert_eq!(server.requests("PUT").len(), 1);
         assert!(server.requests("MOVE").is_empty());
         let deleted = server.requests("DELETE");
-        assert!(deleted[0].is("DELETE", "/dav/.file.haul-part"), "{deleted:?}");
+        assert!(is_part_of("/dav/file", &deleted[0].path), "{deleted:?}");
     }
 }
 
@@ -244,8 +244,8 @@ async fn only_the_first_large_upload_waits_for_100_continue() {
     let server = Scripted::start(|request| match &request.method[..] {
         "PUT" if request.header("expect").is_empty() => Reply::status(201),
         "PUT" => Reply::Wait { continues: true, status: 201 },
-        "PROPFIND" if request.path == "/dav/.file.haul-part" => {
-            Reply::listing(&[("/dav/.file.haul-part", Some(2 << 20))])
+        "PROPFIND" if is_part_of("/dav/file", &request.path) => {
+            Reply::listing(&[(&request.path, Some(2 << 20))])
         }
         _ => usual(request),
     })
@@ -269,8 +269,8 @@ async fn expect_is_sent_once_to_a_server_that_ignores_or_refuses_it() {
             "PUT" if refuses && !request.header("expect").is_empty() => {
                 Reply::Wait { continues: false, status: 417 }
             }
-            "PROPFIND" if request.path == "/dav/.file.haul-part" => {
-                Reply::listing(&[("/dav/.file.haul-part", Some(2 << 20))])
+            "PROPFIND" if is_part_of("/dav/file", &request.path) => {
+                Reply::listing(&[(&request.path, Some(2 << 20))])
             }
             _ => usual(request),
         })
@@ -304,9 +304,11 @@ async fn an_upload_whose_connection_is_lost_restarts() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upload_of_the_wrong_length_is_not_renamed() {
-    let server = Scripted::start(|request| match request.is("PROPFIND", "/dav/.file.haul-part") {
-        true => Reply::listing(&[("/dav/.file.haul-part", Some(1000))]),
-        false => usual(request),
+    let server = Scripted::start(|request| match &request.method[..] {
+        "PROPFIND" if is_part_of("/dav/file", &request.path) => {
+            Reply::listing(&[(&request.path, Some(1000))])
+        }
+        _ => usual(request),
     })
     .await;
     let error = write(&*open(&server).await, 2).await.unwrap_err();
@@ -318,8 +320,8 @@ async fn an_upload_of_the_wrong_length_is_not_renamed() {
 async fn a_refused_rename_is_an_error_and_leaves_no_part_file() {
     let server = Scripted::start(|request| match &request.method[..] {
         "MOVE" => Reply::status(403),
-        "PROPFIND" if request.path.ends_with("part") => {
-            Reply::listing(&[("/dav/.file.haul-part", Some(512 << 10))])
+        "PROPFIND" if is_part_of("/dav/file", &request.path) => {
+            Reply::listing(&[(&request.path, Some(512 << 10))])
         }
         _ => usual(request),
     })
@@ -342,8 +344,8 @@ async fn a_move_whose_response_is_lost_counts_as_done() {
                 moved.store(1, Ordering::Relaxed);
                 Reply::Close(0)
             }
-            ("PROPFIND", "/dav/.file.haul-part") if !has_moved => {
-                Reply::listing(&[("/dav/.file.haul-part", Some(512 << 10))])
+            ("PROPFIND", part) if !has_moved && is_part_of("/dav/file", part) => {
+                Reply::listing(&[(part, Some(512 << 10))])
             }
             ("PROPFIND", "/dav/file") if has_moved => {
                 Reply::listing(&[("/dav/file", Some(512 << 10))])
@@ -434,9 +436,7 @@ async fn sabredav_gets_ranges_by_patch() {
             let range = request.header("range").replace('=', " ");
             Reply::Respond(206, vec![("Content-Range", format!("{range}/7"))], "x".to_owned())
         }
-        ("PROPFIND", "/dav/.file.haul-part") => {
-            Reply::listing(&[("/dav/.file.haul-part", Some(7))])
-        }
+        ("PROPFIND", part) if is_part_of("/dav/file", part) => Reply::listing(&[(part, Some(7))]),
         _ => usual(request),
     })
     .await;
@@ -633,7 +633,7 @@ async fn a_server_that_refuses_pieces_gets_one_put() {
                 Reply::Respond(200, vec![dav], String::new())
             }
             "MKCOL" => Reply::status(status),
-            "PROPFIND" if request.path.ends_with("part") => {
+            "PROPFIND" if request.path.contains(".haul-") => {
                 Reply::listing(&[(&request.path, Some(SIZE))])
             }
             "PROPFIND" if request.path.ends_with("/me/") => {

@@ -25,6 +25,7 @@ use haul_net::NoPrompter;
 use haul_storage::{
     Block, CommitOptions, CreateOptions, ErrorKind, Held, Identity, Location, Metadata, Range,
     RangeSet, RelPath, Retry, SourceVersion, Storage, StorageExt, Timestamp, Writes, conformance,
+    is_part_name,
 };
 use servers::Server;
 use tempfile::TempDir;
@@ -49,6 +50,13 @@ fn replacing() -> CommitOptions {
     CommitOptions { metadata: Metadata::default(), replace: true, sync: false, expected: None }
 }
 
+/// Whether `requested` is the part file of a small or a long upload of `path`.
+fn is_part_of(path: &str, requested: &str) -> bool {
+    let (directory, name) = path.rsplit_once('/').unwrap();
+    let is_part = requested.ends_with(".haul-upload") || requested.ends_with(".haul-temp");
+    is_part && requested.starts_with(&format!("{directory}/.{name}."))
+}
+
 /// Runs the conformance suite without the `known` cases, which the server fails for any client. Each
 /// has its reason.
 async fn conforms(server: Option<Server>, lanes: usize, known: &[(&str, &str)]) {
@@ -68,6 +76,21 @@ async fn conforms(server: Option<Server>, lanes: usize, known: &[(&str, &str)]) 
     }
     assert_eq!(failed, "", "{}", server.url);
     assert_eq!(server.names(), Vec::<String>::new(), "what is left on the server");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn uploads_of_two_machines_do_not_mix() {
+    let directory = tempfile::tempdir().unwrap();
+    let haul = DavServer::builder(directory.path()).bind().await.unwrap();
+    let servers = [servers::apache(), servers::nginx(), servers::rclone()].into_iter().flatten();
+    let servers: Vec<_> = servers.collect();
+    let mut urls: Vec<_> = servers.iter().map(|server| server.url.clone()).collect();
+    urls.push(format!("http://{}/", haul.address()));
+    for url in urls {
+        let journals = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let (one, other) = (storage(&url, &journals[0]).await, storage(&url, &journals[1]).await);
+        conformance::two_machines(one, other).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -235,10 +258,11 @@ async fn a_removed_part_file_is_not_resumed() {
         let writer = storage.create(&path("file"), &CreateOptions::default()).await.unwrap();
         let block = Block::from(bytes::Bytes::from_static(&[5; 1000]));
         writer.write_at(0, block.clone()).await.unwrap();
-        storage.remove(&path(".file.haul-part")).await.unwrap();
+        let part = path(std::str::from_utf8(&storage.part_name(b"file")).unwrap());
+        storage.remove(&part).await.unwrap();
         let error = writer.write_at(1000, block).await.unwrap_err();
         assert_eq!((error.kind(), error.retry()), (ErrorKind::Changed, Retry::FromStart), "{url}");
-        assert!(storage.find(&path(".file.haul-part")).await.unwrap().is_none(), "{url}");
+        assert!(storage.find(&part).await.unwrap().is_none(), "{url}");
     }
 }
 
@@ -268,7 +292,9 @@ async fn an_upload_to_apache_resumes_in_another_run() {
     writer.write_at(0, block(0, 2_000_000)).await.unwrap();
     writer.commit(3_000_000, &replacing()).await.unwrap();
     assert_eq!(second.read_whole(&path("file"), 4_000_000).await.unwrap().bytes, bytes);
-    assert_eq!(std::fs::read_dir(journals.path()).unwrap().count(), 0, "the journal is removed");
+    let left = std::fs::read_dir(journals.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    let left: Vec<_> = left.filter(|name| is_part_name(name.as_encoded_bytes())).collect();
+    assert!(left.is_empty(), "the journal is removed: {left:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -345,8 +371,11 @@ async fn a_range_that_is_cut_off_leaves_the_part_file_of_apache() {
     writer.write_at(0, Block::from(bytes::Bytes::from_static(&[5; 1000]))).await.unwrap();
     let address = server.url.trim_start_matches("http://").trim_end_matches('/');
     let mut raw = tokio::net::TcpStream::connect(address).await.unwrap();
-    let head = "PUT /.file.haul-part HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\
-                Content-Range: bytes 1000-100999/*\r\n\r\n";
+    let part = String::from_utf8(storage.part_name(b"file")).unwrap();
+    let head = format!(
+        "PUT /{part} HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\
+         Content-Range: bytes 1000-100999/*\r\n\r\n"
+    );
     raw.write_all(head.as_bytes()).await.unwrap();
     raw.write_all(&[6; 50_000]).await.unwrap();
     tokio::time::sleep(Duration::from_millis(200)).await;

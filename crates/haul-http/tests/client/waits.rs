@@ -19,7 +19,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::timeout;
 
 use super::scripted::{Reply, Request, Scripted};
-use super::{path, replacing};
+use super::{is_part_of, path, replacing};
 
 const BLOCK: usize = 1 << 20;
 
@@ -59,9 +59,9 @@ fn all() -> Vec<(Doing, Trap, &'static str)> {
         (Doing::Read, ("GET", "/dav/f", silent.clone()), "response to GET /dav/f"),
         (Doing::Read, ("GET", "/dav/f", endless(200)), "rest of the response to GET /dav/f"),
         (Doing::WriteSmall, ("PUT", "/dav/f", silent.clone()), "response to PUT /dav/f"),
-        (Doing::Write, ("PUT", PART, silent.clone()), "response to PUT /dav/.f.haul-part"),
-        (Doing::Write, ("PUT", PART, Reply::Unread), "send buffer space for PUT /dav/.f.haul-part"),
-        (Doing::Write, ("MOVE", PART, silent.clone()), "response to MOVE /dav/.f.haul-part"),
+        (Doing::Write, ("PUT", PART, silent.clone()), "response to PUT /dav/.f."),
+        (Doing::Write, ("PUT", PART, Reply::Unread), "send buffer space for PUT /dav/.f."),
+        (Doing::Write, ("MOVE", PART, silent.clone()), "response to MOVE /dav/.f."),
         (Doing::Remove, ("DELETE", "/dav/f", silent.clone()), "response to DELETE /dav/f"),
         (
             Doing::Remove,
@@ -80,7 +80,8 @@ fn all() -> Vec<(Doing, Trap, &'static str)> {
     ]
 }
 
-const PART: &str = "/dav/.f.haul-part";
+/// The start of the name of the part file; an ID follows.
+const PART: &str = "/dav/.f.";
 
 fn usual(request: &Request) -> Reply {
     let size = Some(FILE);
@@ -91,7 +92,8 @@ fn usual(request: &Request) -> Reply {
             Reply::Respond(200, headers.to_vec(), String::new())
         }
         ("PROPFIND", "/dav/") => Reply::listing(&[("/dav/", None)]),
-        ("PROPFIND", "/dav/f" | PART) => Reply::listing(&[(&request.path, size)]),
+        ("PROPFIND", "/dav/f") => Reply::listing(&[(&request.path, size)]),
+        ("PROPFIND", part) if is_part_of("/dav/f", part) => Reply::listing(&[(part, size)]),
         ("PROPFIND", _) => Reply::status(404),
         ("PUT" | "MOVE" | "MKCOL", _) => Reply::status(201),
         ("DELETE", _) => Reply::status(204),
@@ -152,7 +154,8 @@ async fn reported(of: &mut UnboundedReceiver<Wait>, what: &str) -> Wait {
             panic!("{what}: not reported, only {others:?}");
         };
         let wait = wait.unwrap();
-        if wait.what == what {
+        let is_part = what.ends_with('.') && wait.what.starts_with(what);
+        if wait.what == what || is_part {
             return wait;
         }
         others.push(wait.what);
@@ -173,12 +176,11 @@ fn every_wait_for_a_silent_server_is_reported_and_bounded() {
 }
 
 async fn reported_and_bounded(doing: Doing, (method, path, reply): Trap, what: &str) {
-    let server =
-        Scripted::start(
-            move |request| {
-                if request.is(method, path) { reply.clone() } else { usual(request) }
-            },
-        );
+    let server = Scripted::start(move |request| {
+        let is_part = path == PART && is_part_of("/dav/f", &request.path);
+        let is_trap = request.is(method, path) || request.method == method && is_part;
+        if is_trap { reply.clone() } else { usual(request) }
+    });
     let server = server.await;
     let (reports, mut reports_made) = unbounded_channel();
     let waits = Waits::new(move |wait: &Wait| drop(reports.send(wait.clone())));

@@ -407,6 +407,28 @@ fn only_one_of_several_uploads_for_a_version_replaces_it() {
     }
 }
 
+/// Formerly, a DELETE could remove a version that a PUT had stored since its comparison.
+#[test]
+fn of_an_upload_and_a_removal_for_a_version_one_is_refused() {
+    let site = Site::start();
+    for round in 0..100 {
+        site.write("file", format!("old {round}"));
+        let etag = site.get("/file").header("etag").unwrap().to_owned();
+        let condition = format!("If-Match: {etag}");
+        let (put, deleted) = thread::scope(|scope| {
+            let (site, condition) = (&site, &*condition);
+            let put = scope.spawn(move || site.put("/file", &[condition], b"new").status);
+            let deleted = scope.spawn(move || site.send("DELETE /file", &[condition], b"").status);
+            (put.join().unwrap(), deleted.join().unwrap())
+        });
+        let stored = site.names().contains(&"file".to_owned());
+        match put {
+            204 => assert!(stored && deleted == 412, "{round}: {deleted}"),
+            _ => assert!(!stored && put == 412 && deleted == 204, "{round}: {put}, {deleted}"),
+        }
+    }
+}
+
 #[test]
 fn an_upload_for_a_version_replaced_meanwhile_is_refused() {
     let site = Site::start();

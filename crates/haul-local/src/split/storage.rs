@@ -310,6 +310,10 @@ impl Storage for SplitStorage {
         self.shared.inner.prefetch(path);
     }
 
+    fn part_name(&self, name: &[u8]) -> Vec<u8> {
+        self.shared.inner.part_name(name)
+    }
+
     async fn create(&self, path: &RelPath, options: &CreateOptions) -> Result<Arc<dyn WriteAt>> {
         self.shared.create(path, options).await
     }

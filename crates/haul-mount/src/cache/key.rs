@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use haul_storage::{Identity, Location, RelPath};
 
 /// Domain of the hash. It must change whenever the hashed fields do.
-const CONTEXT: &str = "haul-mount cache, version 1, of a location, a path and an identity";
+const CONTEXT: &str = "haul-mount cache, version 2, of a location, a path and an identity";
 
 /// How long ago the last change must be if its time is known in seconds only. A change within the same second has the
 /// same time; the rest allows for a server whose clock is wrong.
@@ -26,9 +26,10 @@ pub(crate) struct BlockKey {
 }
 
 impl VersionKey {
-    /// The key of a version; `None` if a later run could take another version for it.
+    /// The key of a version; `None` if a later run could take another version for it. `mount` distinguishes locations
+    /// with equal names.
     pub(crate) fn new(
-        location: &Location,
+        (location, mount): (&Location, &str),
         path: &RelPath,
         identity: &Identity,
         now: SystemTime,
@@ -38,6 +39,7 @@ impl VersionKey {
         }
         let mut digest = Digest(blake3::Hasher::new_derive_key(CONTEXT));
         location.hash(&mut digest);
+        mount.hash(&mut digest);
         path.as_bytes().hash(&mut digest);
         identity.size.hash(&mut digest);
         identity.modified.hash(&mut digest);
@@ -100,8 +102,12 @@ mod tests {
     }
 
     fn key(location: &str, path: &str, identity: &Identity) -> Option<VersionKey> {
+        key_by("", location, path, identity)
+    }
+
+    fn key_by(mount: &str, location: &str, path: &str, identity: &Identity) -> Option<VersionKey> {
         let location = Location::Local(location.into());
-        VersionKey::new(&location, &RelPath::parse(path).unwrap(), identity, at(NOW))
+        VersionKey::new((&location, mount), &RelPath::parse(path).unwrap(), identity, at(NOW))
     }
 
     #[test]
@@ -111,6 +117,7 @@ mod tests {
         assert_eq!(key("/a", "x", &one), Some(first));
         let id = Some(FileId { device: 1, inode: 2 });
         for other in [
+            key_by("/a by another route", "/a", "x", &one),
             key("/b", "x", &one),
             key("/a", "y", &one),
             key("/a", "x", &Identity { size: 11, ..one.clone() }),

@@ -259,7 +259,7 @@ mod tests {
         let identity = Identity { size: MIB, modified, ..Identity::default() };
         let location = Location::Local("/".into());
         let now = std::time::SystemTime::UNIX_EPOCH;
-        VersionKey::new(&location, &RelPath::parse("file").unwrap(), &identity, now).unwrap()
+        VersionKey::new((&location, ""), &RelPath::parse("file").unwrap(), &identity, now).unwrap()
     }
 
     /// Stores a block and waits until it is written.

@@ -39,6 +39,8 @@ pub(crate) struct ReadOptions {
     pub(crate) timeout: Duration,
     /// The cache on disk, if there is one.
     pub(crate) cache: Option<Arc<Cache>>,
+    /// Distinguishes cached content of locations with equal names.
+    pub(crate) identity: Arc<str>,
 }
 
 /// What all open files share.
@@ -48,6 +50,7 @@ pub(crate) struct Context {
     pub(super) share: Arc<LinkShare>,
     pub(super) timeout: Duration,
     pub(super) cache: Option<Arc<Cache>>,
+    pub(super) identity: Arc<str>,
     pub(super) counters: Counters,
     blocks: Mutex<Blocks>,
     versions: AtomicU64,
@@ -67,6 +70,7 @@ impl Context {
             share,
             timeout: options.timeout,
             cache: options.cache,
+            identity: options.identity,
             counters: Counters::default(),
             blocks: Mutex::new(Blocks::new(options.memory)),
             versions: AtomicU64::new(0),

@@ -44,7 +44,7 @@ impl Disk {
     /// The cached blocks of a version; `None` if it cannot be distinguished from others for certain.
     pub(super) fn new(
         cache: &Arc<Cache>,
-        location: &Location,
+        location: (&Location, &str),
         path: &RelPath,
         identity: &Identity,
     ) -> Option<Self> {

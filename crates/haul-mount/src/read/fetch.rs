@@ -73,7 +73,7 @@ impl Version {
         number: u64,
     ) -> Arc<Self> {
         let identity = reader.identity().clone();
-        let location = context.storage.location();
+        let location = (context.storage.location(), &*context.identity);
         let cache = context.cache.as_ref();
         let disk = cache.and_then(|cache| Disk::new(cache, location, &path, &identity));
         Arc::new(Self {

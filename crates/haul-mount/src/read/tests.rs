@@ -42,7 +42,12 @@ impl World {
         let shared: Arc<dyn Storage> = Arc::clone(&storage) as _;
         let settings = Settings { memory, ..Settings::default() };
         let share = LinkBudgets::default().reader(&shared, &settings);
-        let options = ReadOptions { memory, timeout: Duration::from_secs(60), cache: None };
+        let options = ReadOptions {
+            memory,
+            timeout: Duration::from_secs(60),
+            cache: None,
+            identity: "".into(),
+        };
         let context = Context::new(shared, share, options);
         let files = Files::new(&context, memory, &Handle::current());
         tokio::spawn(async move { context.watch_link().await });
@@ -332,7 +337,12 @@ impl Cached {
         let share = LinkBudgets::default().reader(&shared, &Settings::default());
         let cache = Cache::open(directory, 64 * MIB).unwrap();
         let timeout = Duration::from_secs(60);
-        let options = ReadOptions { memory: 16 * MIB, timeout, cache: Some(Arc::clone(&cache)) };
+        let options = ReadOptions {
+            memory: 16 * MIB,
+            timeout,
+            cache: Some(Arc::clone(&cache)),
+            identity: "".into(),
+        };
         let context = Context::new(shared, share, options);
         let files = Files::new(&context, 16 * MIB, &Handle::current());
         Self { storage: Arc::clone(storage), files, cache }

@@ -62,7 +62,7 @@ impl World {
         let settings = Settings { memory: MEMORY, ..Settings::default() };
         let share = LinkBudgets::default().reader(&shared, &settings);
         let timeout = Duration::from_secs(60);
-        let options = ReadOptions { memory: MEMORY, timeout, cache: None };
+        let options = ReadOptions { memory: MEMORY, timeout, cache: None, identity: "".into() };
         let context = Context::new(Arc::clone(&shared), share, options);
         let files = Files::new(&context, MEMORY, &Runtime::current());
         tokio::spawn(async move { context.watch_link().await });

@@ -83,18 +83,24 @@ pub struct PendingFile {
 
 impl Spool {
     /// The directory of a location in the directory of all spools.
-    fn directory_of(spools: &Path, location: &str) -> PathBuf {
-        let mut key = blake3::hash(location.as_bytes()).to_hex().to_string();
+    fn directory_of(spools: &Path, identity: &str) -> PathBuf {
+        let mut key = blake3::hash(identity.as_bytes()).to_hex().to_string();
         key.truncate(32);
         spools.join(key)
     }
 
-    /// Opens or creates the spool of a location, and locks it.
+    /// The spool of a location whose text identifies it.
+    #[cfg(test)]
+    pub(crate) fn open(spools: &Path, location: &str) -> Result<Self> {
+        Self::open_as(spools, location, location)
+    }
+
+    /// Opens or creates the spool of a location, and locks it. `location` is only shown.
     ///
     /// # Errors
     /// `Busy` if another process has it open.
-    pub(crate) fn open(spools: &Path, location: &str) -> Result<Self> {
-        let path = Self::directory_of(spools, location);
+    pub(crate) fn open_as(spools: &Path, identity: &str, location: &str) -> Result<Self> {
+        let path = Self::directory_of(spools, identity);
         let failed = |error| Error::from_io("open the spool", error).at(path.display());
         DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(failed)?;
         // The name of the spool's directory has to be durable, too.
@@ -193,10 +199,10 @@ impl Spool {
 ///
 /// # Errors
 /// If a spool cannot be read. A missing one is empty.
-pub fn pending_files(spools: &Path, location: Option<&str>) -> Result<Vec<PendingFile>> {
+pub fn pending_files(spools: &Path, identity: Option<&str>) -> Result<Vec<PendingFile>> {
     let failed = |error| Error::from_io("read the spool", error).at(spools.display());
-    let directories = match location {
-        Some(location) => vec![Spool::directory_of(spools, location)],
+    let directories = match identity {
+        Some(identity) => vec![Spool::directory_of(spools, identity)],
         None => match fs::read_dir(spools) {
             Ok(entries) => {
                 let path = |entry: io::Result<fs::DirEntry>| entry.map(|entry| entry.path());

@@ -50,7 +50,7 @@ impl World {
         let settings = Settings { memory, ..Settings::default() };
         let budgets = LinkBudgets::default();
         let share = budgets.reader(&shared, &settings);
-        let options = ReadOptions { memory, timeout, cache: None };
+        let options = ReadOptions { memory, timeout, cache: None, identity: "".into() };
         let context = Context::new(Arc::clone(&shared), share, options);
         let files = Arc::new(Files::new(&context, memory, &Handle::current()));
         let age = Duration::from_secs(5);

@@ -12,6 +12,7 @@ use haul_storage::{
     Block, Capabilities, CommitOptions, CreateOptions, Digest, DigestKind, Entry, EntryStream,
     Error, ErrorKind, LinkKind, LinkStatus, Location, Lock, Medium, Metadata, Range, ReadAt,
     RelPath, Result, SmallFile, Space, Storage, StorageExt as _, UNKNOWN_SIZE, Whole, WriteAt,
+    part_name,
 };
 
 use super::ahead::AHEAD;
@@ -450,6 +451,10 @@ impl Storage for PeerStorage {
     }
 
     fn prefetch(&self, _: &RelPath) {}
+
+    fn part_name(&self, name: &[u8]) -> Vec<u8> {
+        part_name(name)
+    }
 
     async fn create(&self, path: &RelPath, options: &CreateOptions) -> Result<Arc<dyn WriteAt>> {
         let remote = self.remote_path(path);

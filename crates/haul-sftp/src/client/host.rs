@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use haul_storage::{Error, ErrorKind, LinkStatus, Result, Retry, part_name};
+use haul_storage::{Error, ErrorKind, LinkStatus, Result, Retry};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
 
@@ -120,27 +120,29 @@ impl SftpHost {
     }
 
     /// Finds the nearest existing directory of a path that will be written. The requests for all its
-    /// ancestors are sent at once. If `path` is a directory, a file `name` will probably be written in it, so
-    /// the lookups for that file are prefetched too.
+    /// ancestors are sent at once. If `path` is a directory, the names `looked_up` will probably be needed, so their
+    /// lookups are prefetched too.
     ///
     /// # Errors
     /// If the server refuses, or cannot be reached.
-    pub async fn nearest(&self, path: &[u8], name: Option<&[u8]>) -> Result<Nearest> {
+    pub async fn nearest(&self, path: &[u8], looked_up: &[Vec<u8>]) -> Result<Nearest> {
         let mut tries = self.tries();
         loop {
-            match self.try_nearest(path, name).await {
+            match self.try_nearest(path, looked_up).await {
                 Err(error) if tries.again(&error).await => {}
                 outcome => return outcome,
             }
         }
     }
 
-    async fn try_nearest(&self, path: &[u8], name: Option<&[u8]>) -> Result<Nearest> {
+    async fn try_nearest(&self, path: &[u8], looked_up: &[Vec<u8>]) -> Result<Nearest> {
         if !path_on_server(path).starts_with(b"~") {
             let requested = trimmed(&Bytes::copy_from_slice(path_on_server(path)));
-            let names = name.map(|name| [part_name(name), name.to_vec()]);
-            let names = names.as_ref().map_or(&[][..], |names| names);
-            self.lanes.prefetch(prefetch::of_destination(&requested, &prefixes(&requested), names));
+            self.lanes.prefetch(prefetch::of_destination(
+                &requested,
+                &prefixes(&requested),
+                looked_up,
+            ));
         }
         let session = self.lanes.lead().await?;
         let requested = trimmed(&self.requested(&session, path).await?);

@@ -1,22 +1,18 @@
 //! The state that a storage and its files share, and the operations on paths that both use.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::future::join_all;
 use haul_storage::{
-    Capabilities, Entry, EntryKind, Error, ErrorKind, LinkKind, Location, RelPath, Result, Writes,
-    remote_journal_name,
+    Capabilities, Entry, EntryKind, Error, ErrorKind, LinkKind, Location, RelPath, Result, Uploads,
+    Writes,
 };
 
 use super::directories::Directories;
 use super::entry;
 use super::error;
 use super::host::SftpHost;
-use super::part_file::part_of;
 use crate::codec::{Attrs, Extended, Extensions, FileKind, Request, Response, StatVfs, name};
 
 /// The state that a storage and its files share.
@@ -31,7 +27,7 @@ pub(super) struct Inner {
     /// in order; then the same three without times.
     pub(super) capabilities: [Capabilities; 6],
     pub(super) extensions: Extensions,
-    pub(super) journals: Option<PathBuf>,
+    pub(super) uploads: Uploads,
 }
 
 impl Inner {
@@ -73,13 +69,6 @@ impl Inner {
     /// Adds the location of the storage to an error.
     pub(super) fn at_root(&self, error: Error) -> Error {
         error.at(&self.location)
-    }
-
-    /// The path of an upload's journal on this machine; `None` if journals have no directory.
-    pub(super) fn journal_path(&self, path: &RelPath) -> Option<PathBuf> {
-        let key = format!("{}\0{}", self.host.lanes.host(), self.on_server(path).escape_ascii());
-        let name = remote_journal_name(key.as_bytes());
-        Some(self.journals.as_ref()?.join(OsStr::from_bytes(&name)))
     }
 
     /// Checks that every ancestor of `path` is a directory and not a link.
@@ -262,7 +251,8 @@ impl Inner {
 
     /// Creates a link beside `path` and renames it to `path`, which replaces an existing entry.
     pub(super) async fn replace_by_link(&self, path: &RelPath, link: &LinkKind) -> Result<()> {
-        let part = self.on_server(&part_of(path).map_err(|error| self.at(error, path))?);
+        let (part, _claim) = self.brief_part_of(path)?;
+        let part = self.on_server(&part);
         if let Err(error) = self.make_link(&part, link).await {
             // An earlier run may have left an entry of that name; otherwise the link cannot be created at
             // all.

@@ -1,10 +1,35 @@
-//! The name of a part file.
+//! The names of part files.
 
-use haul_storage::{Error, ErrorKind, RelPath, Result, part_name};
+use haul_storage::{BriefClaim, Claim, Error, ErrorKind, RelPath, Result};
 
-/// The part file of a path.
-pub(super) fn part_of(path: &RelPath) -> Result<RelPath> {
-    path.with_name(part_name(path.name())).map_err(|error| {
-        Error::new(ErrorKind::InvalidInput, "create").because(format!("the name {error}"))
-    })
+use super::inner::Inner;
+
+impl Inner {
+    /// Claims the part file of an upload.
+    pub(super) async fn claim(&self, path: &RelPath) -> Claim {
+        self.uploads.claim(self.upload_key(path)).await
+    }
+
+    fn upload_key(&self, path: &RelPath) -> Vec<u8> {
+        let on_server = self.on_server(path);
+        format!("{}\0{}", self.host.lanes.host(), on_server.escape_ascii()).into_bytes()
+    }
+
+    /// The part file of an upload.
+    pub(super) fn part_of(&self, path: &RelPath, claim: &Claim) -> Result<RelPath> {
+        self.beside(path, claim.part_name(path.name()))
+    }
+
+    /// The part file of a small file or a link, which is reserved as long as the claim exists.
+    pub(super) fn brief_part_of(&self, path: &RelPath) -> Result<(RelPath, BriefClaim)> {
+        let claim = self.uploads.claim_brief(self.upload_key(path));
+        Ok((self.beside(path, claim.part_name(path.name()))?, claim))
+    }
+
+    fn beside(&self, path: &RelPath, name: Vec<u8>) -> Result<RelPath> {
+        path.with_name(name).map_err(|refused| {
+            let error = Error::new(ErrorKind::InvalidInput, "create");
+            self.at(error.because(format!("the name {refused}")), path)
+        })
+    }
 }

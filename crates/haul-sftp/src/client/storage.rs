@@ -9,7 +9,7 @@ use futures_util::future::join;
 use haul_storage::{
     Capabilities, CommitOptions, CreateOptions, Digest, DigestKind, Entry, EntryStream, Error,
     ErrorKind, LinkKind, LinkStatus, Location, Lock, Medium, Metadata, Range, ReadAt, RelPath,
-    Result, SmallFile, Space, Storage, StorageExt, Whole, WriteAt, Writes,
+    Result, SmallFile, Space, Storage, StorageExt, Uploads, Whole, WriteAt, Writes,
 };
 
 use super::attributes;
@@ -20,7 +20,6 @@ use super::error;
 use super::host::SftpHost;
 use super::inner::Inner;
 use super::list;
-use super::part_file::part_of;
 use super::read::SftpFile;
 use super::space;
 use super::whole;
@@ -83,7 +82,7 @@ impl SftpStorage {
                 root,
                 capabilities: by_quirks(&usual),
                 extensions: server.extensions.clone(),
-                journals,
+                uploads: Uploads::new(journals),
             }),
         }))
     }
@@ -275,9 +274,13 @@ impl Storage for SftpStorage {
 
     fn prefetch(&self, path: &RelPath) {
         // A name that is too long for a part file is an error when it is created.
-        if let Ok(part) = part_of(path) {
+        if let Ok(part) = path.with_name(self.inner.uploads.part_name(path.name())) {
             self.inner.host.lanes.prefetch_now(Request::Lstat(self.inner.on_server(&part)));
         }
+    }
+
+    fn part_name(&self, name: &[u8]) -> Vec<u8> {
+        self.inner.uploads.part_name(name)
     }
 
     async fn create(&self, path: &RelPath, options: &CreateOptions) -> Result<Arc<dyn WriteAt>> {

@@ -12,7 +12,6 @@ use super::attributes;
 use super::entry;
 use super::error;
 use super::inner::Inner;
-use super::part_file::part_of;
 use super::read::SftpFile;
 use super::session::Session;
 use super::write::{open_part, sync};
@@ -109,7 +108,8 @@ pub(super) async fn write(
     options: &CommitOptions,
 ) -> Result<()> {
     inner.check_parent(path).await?;
-    let part = inner.on_server(&part_of(path).map_err(|error| inner.at(error, path))?);
+    let (part, _claim) = inner.brief_part_of(path)?;
+    let part = inner.on_server(&part);
     // Without set-ID bits until the file is complete and has its owner.
     let mode = options.metadata.mode.unwrap_or(inner.default_mode) & 0o777;
     let (session, handle, _) = match open_part(inner, &part, mode, true).await {

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use haul_storage::journal::PartJournal;
 use haul_storage::{
-    Block, CommitOptions, CreateOptions, Error, ErrorKind, Held, Range, RangeSet, ReadAt, RelPath,
-    Result, Retry, WriteAt, Writes,
+    Block, Claim, CommitOptions, CreateOptions, Error, ErrorKind, Held, Range, RangeSet, ReadAt,
+    RelPath, Result, Retry, WriteAt, Writes,
 };
 
 use super::attributes;
@@ -18,7 +18,6 @@ use super::error;
 use super::handles::Handles;
 use super::inner::Inner;
 use super::opening::Lane;
-use super::part_file::part_of;
 use super::quirks::may_be_too_many;
 use super::read::SftpFile;
 use super::session::{Room, Session};
@@ -42,6 +41,7 @@ pub(super) struct SftpUpload {
     path: RelPath,
     part: RelPath,
     part_on_server: Bytes,
+    claim: Claim,
     journal: PartJournal,
     handles: Arc<Handles>,
     /// The server accepts writes in order only, on one handle.
@@ -59,8 +59,17 @@ impl SftpUpload {
         path: &RelPath,
         options: &CreateOptions,
     ) -> Result<Self> {
-        let part = part_of(path).map_err(|error| inner.at(error, path))?;
         inner.check_parent(path).await?;
+        Self::create_claimed(inner, path, options, inner.claim(path).await).await
+    }
+
+    async fn create_claimed(
+        inner: &Arc<Inner>,
+        path: &RelPath,
+        options: &CreateOptions,
+        claim: Claim,
+    ) -> Result<Self> {
+        let part = inner.part_of(path, &claim)?;
         let part_on_server = inner.on_server(&part);
         let flags = OpenFlags::WRITE;
         let handles = Arc::new(Handles::new(inner, &part, part_on_server.clone(), flags));
@@ -72,9 +81,8 @@ impl SftpUpload {
             false => None,
         };
         let length = found.as_ref().map(|found| found.size.unwrap_or_default());
-        let journal_path = inner.journal_path(path);
         let mut journal =
-            PartJournal::look(journal_path, options, length, Writes::AnyOrder).await?;
+            PartJournal::look(claim.journal(), options, length, Writes::AnyOrder).await?;
         if journal.resumes() {
             if let Some(found) = found {
                 make_private(inner, &part_on_server, &found).await?;
@@ -91,7 +99,7 @@ impl SftpUpload {
             if journal.resumes() {
                 // The quirk was detected only now, by this file or another one.
                 let anew = CreateOptions { resume: false, ..options.clone() };
-                return Box::pin(Self::create(inner, path, &anew)).await;
+                return Box::pin(Self::create_claimed(inner, path, &anew, claim)).await;
             }
             // A part file without a journal is not resumed.
             journal = journal.unrecorded();
@@ -101,6 +109,7 @@ impl SftpUpload {
             path: path.clone(),
             part,
             part_on_server,
+            claim,
             journal,
             handles,
             in_order,
@@ -372,7 +381,9 @@ impl WriteAt for SftpUpload {
 
     async fn commit(&self, size: u64, options: &CommitOptions) -> Result<()> {
         self.finalize(size, options).await?;
-        self.journal.remove().await
+        let removed = self.journal.remove().await;
+        self.claim.release();
+        removed
     }
 
     async fn abort(&self, keep: bool) -> Result<()> {
@@ -382,11 +393,12 @@ impl WriteAt for SftpUpload {
             drop(session.request(&Request::Close(handle.clone())).response().await);
         });
         join_all(closed).await;
-        if keep {
-            return Ok(());
-        }
-        let removed = self.remove_part().await;
-        removed.and(self.journal.remove().await)
+        let outcome = match keep && self.claim.journal().is_some() {
+            true => Ok(()),
+            false => self.remove_part().await.and(self.journal.remove().await),
+        };
+        self.claim.release();
+        outcome
     }
 }
 

@@ -65,6 +65,19 @@ async fn conforms(server: SftpServerProcess) {
 }
 
 #[tokio::test]
+async fn uploads_of_two_machines_do_not_mix() {
+    for refuse in ["", "posix-rename,hardlink"] {
+        let dir = tempfile::tempdir().unwrap();
+        let [one, other] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let path = dir.path().as_os_str().as_encoded_bytes();
+        let server = || SftpServerProcess { refuse, ..SftpServerProcess::default() };
+        let one = opened(server(), path, &one).await;
+        let other = opened(server(), path, &other).await;
+        conformance::two_machines(one, other).await;
+    }
+}
+
+#[tokio::test]
 async fn the_client_conforms_on_openssh() {
     conforms(SftpServerProcess { server: "SSH-2.0-OpenSSH_9.2", ..SftpServerProcess::default() })
         .await;
@@ -174,7 +187,7 @@ async fn a_link_at_the_destination_has_its_target() {
     std::os::unix::fs::symlink("target", dir.path().join("link")).unwrap();
     let host = SftpHost::new(Arc::new(SftpServerProcess::default()), Handle::current());
     let root = dir.path().as_os_str().as_encoded_bytes();
-    let nearest = host.nearest(root, Some(b"link")).await.unwrap();
+    let nearest = host.nearest(root, &[b"link".to_vec()]).await.unwrap();
     assert!(nearest.rest.is_empty());
     let location = Location::parse("sftp://sftp-server/").unwrap();
     let storage = SftpStorage::open(host, location, nearest.directory, None).await.unwrap();

@@ -12,7 +12,7 @@ use haul_storage::{
     Block, BlockStream, Capabilities, CommitOptions, CreateOptions, Digest, DigestKind, Entry,
     EntryKind, EntryStream, Error, ErrorKind, Held, Identity, LinkKind, LinkStatus, Location, Lock,
     Medium, Metadata, Range, RangeSet, ReadAt, RelPath, Result, SmallFile, Space, Storage,
-    StorageExt, Timestamp, Whole, WriteAt, Writes,
+    StorageExt, Timestamp, Whole, WriteAt, Writes, part_name,
 };
 
 use crate::toy::client::{Client, Failure};
@@ -202,6 +202,10 @@ impl Storage for TcpStorage {
     }
 
     fn prefetch(&self, _path: &RelPath) {}
+
+    fn part_name(&self, name: &[u8]) -> Vec<u8> {
+        part_name(name)
+    }
 
     async fn create(&self, path: &RelPath, _options: &CreateOptions) -> Result<Arc<dyn WriteAt>> {
         let content =

@@ -19,6 +19,7 @@
 
 #[macro_use]
 mod fixture;
+mod concurrent;
 mod digests;
 mod directories;
 mod entries;
@@ -41,7 +42,8 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
-use crate::{Capabilities, Storage, Writes};
+use crate::{Capabilities, Medium, Storage, Writes};
+pub use concurrent::two_machines;
 use fixture::Fixture;
 pub use fixture::{Failure, Outcome};
 
@@ -133,7 +135,15 @@ fn any_order(capabilities: &Capabilities) -> bool {
     capabilities.writes == Writes::AnyOrder
 }
 
+/// Disks and peers lock a part file.
+fn without_locks(capabilities: &Capabilities) -> bool {
+    capabilities.medium == Medium::Link && !capabilities.lock
+}
+
 cases! {
+    concurrent {
+        two_uploads_of_one_storage_do_not_mix if without_locks;
+    }
     entries {
         the_root_is_a_directory;
         capabilities_make_sense;

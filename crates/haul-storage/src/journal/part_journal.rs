@@ -5,6 +5,7 @@
 //!   → record, record, … → remove (with the commit or the abort)
 //! ```
 
+use std::io;
 use std::sync::{Arc, OnceLock};
 
 use tokio::sync::{Mutex, OwnedMutexGuard};
@@ -146,10 +147,13 @@ impl PartJournal {
     }
 }
 
-/// Removes the journal of an emptied part file: with it, holes of that file would look like data to a later run. One
-/// that cannot be read is harmless, and may not exist.
+/// Removes the journal of an emptied part file: with it, holes of that file would look like data to a later run.
 fn remove_stale(path: &JournalPath) -> Result<()> {
-    if path.open().is_ok() { remove_at(path) } else { Ok(()) }
+    match path.open() {
+        // Removing nothing could fail as well, on a file system that is read-only.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        _ => remove_at(path),
+    }
 }
 
 async fn blocking<T: Send + 'static>(

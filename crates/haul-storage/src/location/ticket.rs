@@ -1,10 +1,11 @@
 //! The text of a peer's ticket.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
 /// The text of a ticket, in lower case, or of a spoken code, which stands for one. It grants access, so `Debug` shows
 /// only its beginning.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct TicketText(String);
 
 impl TicketText {
@@ -21,13 +22,22 @@ impl TicketText {
     /// True if both grant access to the same share: they have the same key and secret. The addresses of the sharer may
     /// differ. Several shares of one sharer have the same key.
     pub fn is_of_share(&self, other: &Self) -> bool {
+        self.share() == other.share()
+    }
+
+    /// What identifies the share: key and secret, or all of a shorter text. It grants access, as the ticket does.
+    pub fn share(&self) -> &str {
         /// `haul1`, and the 84 whole base32 characters of version, key and secret (53 bytes), which haul writes
         /// first.
         const ADMITTING: usize = 5 + 84;
-        match (self.0.get(..ADMITTING), other.0.get(..ADMITTING)) {
-            (Some(one), Some(other)) => one == other,
-            _ => self.0 == other.0,
-        }
+        self.0.get(..ADMITTING).unwrap_or(&self.0)
+    }
+}
+
+/// Only of what identifies the share: its addresses may change.
+impl Hash for TicketText {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.share().hash(state);
     }
 }
 

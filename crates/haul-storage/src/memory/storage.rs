@@ -15,7 +15,7 @@ use super::{MemoryStorage, Operation};
 use crate::{
     Block, Capabilities, CommitOptions, CreateOptions, Digest, DigestKind, Entry, EntryStream,
     ErrorKind, LinkKind, LinkStatus, Location, Lock, Metadata, Range, ReadAt, RelPath, Result,
-    SmallFile, Space, Storage, StorageExt, Whole, WriteAt,
+    SmallFile, Space, Storage, StorageExt, Whole, WriteAt, part_name,
 };
 
 #[async_trait]
@@ -166,6 +166,10 @@ impl Storage for MemoryStorage {
     }
 
     fn prefetch(&self, _path: &RelPath) {}
+
+    fn part_name(&self, name: &[u8]) -> Vec<u8> {
+        part_name(name)
+    }
 
     async fn create(&self, path: &RelPath, options: &CreateOptions) -> Result<Arc<dyn WriteAt>> {
         let work = |tree: &mut Tree| MemoryWriter::start(&self.shared, tree, path, options);

@@ -349,6 +349,10 @@ impl Storage for Broken {
         self.inside.prefetch(path);
     }
 
+    fn part_name(&self, name: &[u8]) -> Vec<u8> {
+        self.inside.part_name(name)
+    }
+
     async fn create(&self, path: &RelPath, options: &CreateOptions) -> Result<Arc<dyn WriteAt>> {
         let mut path = self.real(path).await;
         if self.is(Flaw::FilesAreWrittenThroughLinks)

@@ -140,16 +140,26 @@ impl<'a> Storages<'a> {
     /// Parses an argument: any form of [`Location`], a remote of the configuration, a [reference to a ticket](tickets)
     /// as in `@FILE`, or a spoken code.
     pub(crate) fn locate(&self, argument: &OsStr) -> Result<Location, Stop> {
-        self.locate_one(argument, None)
+        self.locate_one(argument, None, None)
+    }
+
+    /// As [`Storages::locate`]; a location on an SFTP server that has no port gets `port`.
+    pub(crate) fn locate_at(&self, argument: &OsStr, port: Option<u16>) -> Result<Location, Stop> {
+        self.locate_one(argument, None, port)
     }
 
     /// As [`Storages::locate`], for one of the arguments that a host list expands to. Each argument with a list has its
     /// own `list` number.
     pub(crate) fn locate_listed(&self, argument: &OsStr, list: usize) -> Result<Location, Stop> {
-        self.locate_one(argument, Some(list))
+        self.locate_one(argument, Some(list), None)
     }
 
-    fn locate_one(&self, argument: &OsStr, list: Option<usize>) -> Result<Location, Stop> {
+    fn locate_one(
+        &self,
+        argument: &OsStr,
+        list: Option<usize>,
+        sftp_port: Option<u16>,
+    ) -> Result<Location, Stop> {
         let given = match self.tickets.at(argument)? {
             Some(location) => Some(location),
             None => Tickets::spoken(argument)?,
@@ -163,7 +173,7 @@ impl<'a> Storages<'a> {
         let location = match &location {
             Location::Named { name, path } => match self.config.remote.get(name) {
                 Some(remote) => {
-                    let location = below(remote, path);
+                    let location = with_port(below(remote, path), sftp_port);
                     self.remotes.note(&location, Some(name.as_str()), list);
                     if let Some(command) = &remote.password_command {
                         self.remotes.password_command(&location, command);
@@ -188,6 +198,7 @@ impl<'a> Storages<'a> {
             },
             _ => location,
         };
+        let location = with_port(location, sftp_port);
         self.remotes.note(&location, None, list);
         let protocol = match &location {
             Location::Local(_) | Location::Remote { .. } | Location::Peer { .. } => {
@@ -573,6 +584,14 @@ pub(crate) fn written_below(written: Option<String>, below: &[u8]) -> Option<Str
     }
     written.push_str(&encode_path(below.strip_prefix(b"/").unwrap_or(below)));
     Some(written)
+}
+
+/// A location on an SFTP server with this port, unless it has one.
+fn with_port(mut location: Location, given: Option<u16>) -> Location {
+    if let Location::Remote { scheme: Scheme::Sftp, port, .. } = &mut location {
+        *port = port.or(given);
+    }
+    location
 }
 
 #[cfg(test)]

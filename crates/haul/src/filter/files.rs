@@ -153,6 +153,28 @@ mod tests {
         }
     }
 
+    /// Formerly, they did so only behind literal characters. The expected values come from `git check-ignore`.
+    #[test]
+    fn two_stars_that_are_a_whole_component_match_directories_behind_any_character() {
+        let text = "**/foo/**/bar\n*.d/**/z\n?x/**\n\\q/**/r\n[s]/**/t\n";
+        let rules = Rules::new(ignored(file(text).path()).unwrap()).unwrap();
+        for path in [
+            "foo/bar",
+            "x/foo/bar",
+            "foo/a/b/bar",
+            "a.d/z",
+            "a.d/b/c/z",
+            "ax/b/c",
+            "q/r",
+            "q/a/b/r",
+            "s/t",
+            "s/a/t",
+        ] {
+            assert!(!rules.includes(path.as_bytes(), false), "{path}");
+        }
+        assert!(rules.includes(b"ax", false) && rules.includes(b"foo/barx", false));
+    }
+
     /// Formerly, one such line made the whole file an error.
     #[test]
     fn a_malformed_line_of_a_gitignore_matches_nothing() {

@@ -87,8 +87,9 @@ async fn by_head(inner: &Inner, path: &RelPath, rounded: Option<Range>) -> Resul
     if range.contains(size) {
         return Ok(entry);
     }
-    let now = listed_now(inner, path).await.and_then(|listed| listed.rounded);
-    if now == rounded || now.is_none() { Ok(entry) } else { inner.look_by_head_at(path, now).await }
+    let Some(now) = listed_now(inner, path).await else { return Ok(entry) };
+    let now = now.size.map(|size| Range::new(size, 1)).or(now.rounded);
+    if now == rounded { Ok(entry) } else { inner.look_by_head_at(path, now).await }
 }
 
 /// What the current index page of its directory shows of a file.

@@ -48,5 +48,5 @@ pub async fn create(
             Err(error) => return Err(error),
         }
     }
-    Ok(Arc::new(stream::StreamUpload::create(inner, path, options)?))
+    Ok(Arc::new(stream::StreamUpload::create(inner, path, options).await?))
 }

@@ -1,14 +1,10 @@
 //! Names of part files, and renaming them to their final names.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use futures_util::future::try_join;
 use haul_storage::{
-    CommitOptions, Entry, EntryKind, Error, ErrorKind, RelPath, Result, journal_name, part_name,
-    remote_journal_name,
+    BriefClaim, Claim, CommitOptions, Entry, EntryKind, Error, ErrorKind, RelPath, Result,
 };
 use http::Method;
 use tokio::time::sleep;
@@ -22,22 +18,31 @@ const BUSY_PAUSE: Duration = Duration::from_millis(200);
 const BUSY_TRIES: u32 = 25;
 
 impl Inner {
-    /// The part file of `path`.
-    pub(super) fn part_of(&self, path: &RelPath) -> Result<RelPath> {
-        path.with_name(part_name(path.name())).map_err(|error| {
-            Error::new(ErrorKind::InvalidInput, "create")
-                .at(self.location.display(path))
-                .because(format!("the name {error}"))
-        })
+    /// Claims the part file of an upload.
+    pub(super) async fn claim(&self, path: &RelPath) -> Claim {
+        self.uploads.claim(self.upload_key(path)).await
     }
 
-    /// The part file of a small file. Not the usual name, which a concurrent upload of a large file may be using, but
-    /// that of a journal: journals are never stored on a server, and the name is known to belong to haul.
-    pub(super) fn small_part_of(&self, path: &RelPath) -> Result<RelPath> {
-        path.with_name(journal_name(path.name())).map_err(|error| {
-            Error::new(ErrorKind::InvalidInput, "write")
+    /// The part file of an upload.
+    pub(super) fn part_of(&self, path: &RelPath, claim: &Claim) -> Result<RelPath> {
+        self.beside(path, claim.part_name(path.name()))
+    }
+
+    /// The part file of a small file, which is reserved as long as the claim exists.
+    pub(super) fn brief_part_of(&self, path: &RelPath) -> Result<(RelPath, BriefClaim)> {
+        let claim = self.uploads.claim_brief(self.upload_key(path));
+        Ok((self.beside(path, claim.part_name(path.name()))?, claim))
+    }
+
+    fn upload_key(&self, path: &RelPath) -> Vec<u8> {
+        self.url(path).absolute().into_bytes()
+    }
+
+    fn beside(&self, path: &RelPath, name: Vec<u8>) -> Result<RelPath> {
+        path.with_name(name).map_err(|refused| {
+            Error::new(ErrorKind::InvalidInput, "create")
                 .at(self.location.display(path))
-                .because(format!("the name {error}"))
+                .because(format!("the name {refused}"))
         })
     }
 
@@ -104,12 +109,5 @@ impl Inner {
                 _ => return Ok(()),
             }
         }
-    }
-
-    /// The local path of the journal of an upload.
-    pub(super) fn journal_path(&self, path: &RelPath) -> Option<PathBuf> {
-        let key = self.url(path).absolute();
-        let name = remote_journal_name(key.as_bytes());
-        Some(self.journals.as_ref()?.join(OsStr::from_bytes(&name)))
     }
 }

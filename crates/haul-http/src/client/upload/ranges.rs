@@ -9,8 +9,8 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use haul_storage::journal::PartJournal;
 use haul_storage::{
-    Block, CommitOptions, CreateOptions, Entry, Error, ErrorKind, Held, Range, RangeSet, ReadAt,
-    RelPath, Result, Retry, WriteAt, Writes,
+    Block, Claim, CommitOptions, CreateOptions, Entry, Error, ErrorKind, Held, Range, RangeSet,
+    ReadAt, RelPath, Result, Retry, WriteAt, Writes,
 };
 use http::header::{CONTENT_RANGE, CONTENT_TYPE, IF_MATCH, IF_NONE_MATCH};
 use http::{HeaderName, HeaderValue, Method, StatusCode};
@@ -43,6 +43,8 @@ pub(super) struct RangeUpload {
     path: RelPath,
     /// The part file, or the final name if the server turned out to have no MOVE.
     part: RelPath,
+    /// `None` if there is no part file.
+    claim: Option<Claim>,
     journal: PartJournal,
     /// The end of the highest range written.
     end: AtomicU64,
@@ -61,11 +63,13 @@ impl RangeUpload {
                 inner: Arc::clone(inner),
                 path: path.clone(),
                 part: path.clone(),
+                claim: None,
                 journal: PartJournal::default(),
                 end: AtomicU64::new(0),
             });
         }
-        let part = inner.part_of(path)?;
+        let claim = inner.claim(path).await;
+        let part = inner.part_of(path, &claim)?;
         let (mut made, mut found) = (false, None);
         if options.resume {
             // A conditional PUT also shows whether the part file exists.
@@ -76,8 +80,7 @@ impl RangeUpload {
         }
         // If the length of a part file is unknown, nothing shows whether it holds what the journal records.
         let found = found.filter(Entry::is_file).and_then(|entry| entry.known_size());
-        let journal_path = inner.journal_path(path);
-        let journal = PartJournal::look(journal_path, options, found, Writes::AnyOrder).await?;
+        let journal = PartJournal::look(claim.journal(), options, found, Writes::AnyOrder).await?;
         if !made && !journal.resumes() {
             begin(inner, path, &part, false).await?;
         }
@@ -85,6 +88,7 @@ impl RangeUpload {
             inner: Arc::clone(inner),
             path: path.clone(),
             part,
+            claim: Some(claim),
             journal,
             end: AtomicU64::new(0),
         };
@@ -173,6 +177,10 @@ impl RangeUpload {
         Ok(false)
     }
 
+    fn release(&self) {
+        self.claim.iter().for_each(Claim::release);
+    }
+
     async fn open(&self) -> Result<HttpFile> {
         // The server may derive a content coding from the name, but the bytes read are those written.
         let (exchange, url) = (self.inner.exchange(), self.inner.url(&self.part));
@@ -202,7 +210,7 @@ impl RangeUpload {
         }
         let file = self.open().await?;
         let options = CreateOptions { size: Some(size), ..CreateOptions::default() };
-        let shorter = StreamUpload::create(&self.inner, &self.part, &options)?;
+        let shorter = StreamUpload::create(&self.inner, &self.part, &options).await?;
         let written = copy(&file, &shorter, size).await;
         if written.is_err() {
             // Only the first error is reported.
@@ -287,15 +295,19 @@ impl WriteAt for RangeUpload {
             self.fit(size).await?;
             self.inner.commit_part(&self.part, &self.path, size, options).await?;
         }
-        self.journal.remove().await
+        let removed = self.journal.remove().await;
+        self.release();
+        removed
     }
 
     async fn abort(&self, keep: bool) -> Result<()> {
         // An incomplete file must not stay under its final name.
-        if keep && self.part != self.path {
-            return Ok(());
-        }
-        let removed = self.inner.remove_part(&self.part).await;
-        removed.and(self.journal.remove().await)
+        let is_found_again = self.claim.as_ref().is_some_and(|claim| claim.journal().is_some());
+        let outcome = match keep && is_found_again {
+            true => Ok(()),
+            false => self.inner.remove_part(&self.part).await.and(self.journal.remove().await),
+        };
+        self.release();
+        outcome
     }
 }

@@ -14,8 +14,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use haul_net::HostWaits;
 use haul_storage::{
-    Block, CommitOptions, CreateOptions, Error, ErrorKind, Held, Range, RangeSet, ReadAt, RelPath,
-    Result, Retry, WriteAt,
+    Block, Claim, CommitOptions, CreateOptions, Error, ErrorKind, Held, Range, RangeSet, ReadAt,
+    RelPath, Result, Retry, WriteAt,
 };
 use http::{Method, StatusCode};
 use tokio::sync::{Mutex, mpsc};
@@ -47,6 +47,8 @@ pub(super) struct StreamUpload {
     path: RelPath,
     /// The path written: the part file, or the final name if there is no MOVE.
     target: RelPath,
+    /// `None` if there is no part file.
+    claim: Option<Claim>,
     length: Option<u64>,
     sending: Mutex<Sending>,
 }
@@ -62,17 +64,22 @@ struct Sending {
 
 impl StreamUpload {
     /// Prepares the upload of `path`. Nothing is sent before the first write or the commit.
-    pub(super) fn create(
+    pub(super) async fn create(
         inner: &Arc<Inner>,
         path: &RelPath,
         options: &CreateOptions,
     ) -> Result<Self> {
-        let target = if inner.moves(path) { inner.part_of(path)? } else { path.clone() };
+        let claim = if inner.moves(path) { Some(inner.claim(path).await) } else { None };
+        let target = match &claim {
+            Some(claim) => inner.part_of(path, claim)?,
+            None => path.clone(),
+        };
         let sending = Sending { pieces: None, put: None, begun: false, written: 0 };
         Ok(Self {
             inner: Arc::clone(inner),
             path: path.clone(),
             target,
+            claim,
             length: options.size,
             sending: Mutex::new(sending),
         })
@@ -129,6 +136,10 @@ impl StreamUpload {
             put.abort();
         }
         self.lost("the server stopped reading the upload and did not respond")
+    }
+
+    fn release(&self) {
+        self.claim.iter().for_each(Claim::release);
     }
 
     fn waits(&self) -> HostWaits {
@@ -270,7 +281,9 @@ impl WriteAt for StreamUpload {
     async fn commit(&self, size: u64, options: &CommitOptions) -> Result<()> {
         if self.target != self.path {
             self.finish(size).await?;
-            return self.inner.commit_part(&self.target, &self.path, size, options).await;
+            self.inner.commit_part(&self.target, &self.path, size, options).await?;
+            self.release();
+            return Ok(());
         }
         self.finish(size).await?;
         self.inner.learnt.moving.on_stored(&self.path);
@@ -305,6 +318,7 @@ impl WriteAt for StreamUpload {
             sleep(NOTICED).await;
             self.inner.remove_part(&self.target).await?;
         }
+        self.release();
         Ok(())
     }
 }

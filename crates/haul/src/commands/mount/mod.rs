@@ -7,8 +7,8 @@
 
 mod background;
 mod control;
+mod identity;
 mod options;
-mod port;
 mod report;
 mod status;
 mod writes;
@@ -22,8 +22,8 @@ use serde::Serialize;
 
 pub(crate) use self::background::{enter, start};
 use self::control::Control;
+use self::identity::{identity, port};
 use self::options::MountOptions;
-use self::port::with_port;
 use self::report::Subject;
 use crate::args::{MountArgs, TransferArgs};
 use crate::backends::{OpenedPath, Storages};
@@ -73,7 +73,7 @@ pub(crate) async fn run(
     let mut remote = args.remote.clone();
     remote.ssh.options.clone_from(&options.ssh);
     let storages = Storages::for_transfer(config, &resolved, &remote, printer)?;
-    let location = with_port(storages.locate(location)?, &remote.ssh);
+    let location = storages.locate_at(location, port(&args.remote.ssh, &options.ssh))?;
     let signals = Signals::listen(printer, "unmounting");
     let opened = tokio::select! {
         opened = Box::pin(open(&storages, &location, args.read_write)) => opened?,
@@ -82,7 +82,9 @@ pub(crate) async fn run(
     check(&opened, &location, point)?;
     // The canonical path: a spool is found by the location, from any working directory.
     let location = opened.local.map_or(location, Location::Local);
+    let identity = identity(&location, &args.remote.ssh, &options.ssh);
     let builder = Mount::builder(opened.storage).root(opened.path).settings(resolved.engine);
+    let builder = builder.identity(identity);
     let builder = options.apply(configured(builder, args, &location));
     let mount = writes::apply(builder, args, &location, printer)?.mount(point)?;
     let _control = serve_status(&mount, &location, !args.read_write, printer);

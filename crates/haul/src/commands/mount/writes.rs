@@ -7,7 +7,8 @@ use haul_mount::{Mount, MountBuilder, PendingFile, Warning};
 use haul_storage::{Location, Result, text};
 use serde::Serialize;
 
-use super::port::with_port;
+use super::identity::{identity, port};
+use super::options::MountOptions;
 use super::status;
 use crate::args::MountArgs;
 use crate::backends::Storages;
@@ -99,18 +100,20 @@ pub(super) fn print_pending(
     config: &Config,
     printer: &Printer,
 ) -> Result<Exit, Stop> {
-    let location = match &args.location {
+    let identity = match &args.location {
         Some(named) => {
             let storages = Storages::for_names(config, &args.remote, printer)?;
-            Some(match with_port(storages.locate(named)?, &args.remote.ssh) {
-                // A mount stores the canonical path of a local directory.
-                Location::Local(path) => Location::Local(status::absolute(&path)).to_string(),
-                remote => remote.to_string(),
-            })
+            let (ssh, options) = (&args.remote.ssh, MountOptions::of(args).map_err(Stop::Usage)?);
+            let location = match storages.locate_at(named, port(ssh, &options.ssh))? {
+                // As a mount identifies it.
+                Location::Local(path) => Location::Local(status::absolute(&path)),
+                remote => remote,
+            };
+            Some(identity(&location, ssh, &options.ssh))
         }
         None => None,
     };
-    let files = haul_mount::pending_files(&spools(args)?, location.as_deref())?;
+    let files = haul_mount::pending_files(&spools(args)?, identity.as_deref())?;
     for file in files {
         print(file, printer);
     }

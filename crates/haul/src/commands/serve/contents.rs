@@ -13,7 +13,7 @@ use haul_local::{LocalOptions, LocalStorage};
 use haul_storage::{
     Capabilities, CommitOptions, CreateOptions, Digest, DigestKind, Entry, EntryKind, EntryStream,
     Error, ErrorKind, LinkKind, LinkStatus, Location, Lock, Metadata, Range, ReadAt, RelPath,
-    Result, SmallFile, Space, Storage, Whole, WorkPool, WriteAt, text,
+    Result, SmallFile, Space, Storage, Whole, WorkPool, WriteAt, part_name, text,
 };
 
 /// What is shared.
@@ -428,6 +428,10 @@ impl Storage for Items {
         if let Ok((item, inner)) = self.within("open", path) {
             item.storage.prefetch(&inner);
         }
+    }
+
+    fn part_name(&self, name: &[u8]) -> Vec<u8> {
+        part_name(name)
     }
 
     async fn create(&self, path: &RelPath, options: &CreateOptions) -> Result<Arc<dyn WriteAt>> {

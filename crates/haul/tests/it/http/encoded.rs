@@ -89,6 +89,11 @@ fn an_empty_body_that_is_announced_as_compressed_is_an_empty_file() {
         });
         arrives(&server, "", b"");
     }
+    // Here it may as well be the start of a response that was cut off.
+    let server = Server::start(move |_| {
+        Response::new(200, &b""[..]).with("Content-Encoding", "gzip").framed(Framing::End)
+    });
+    fails(&server, "--retries 1", "cannot be decoded");
 }
 
 #[test]

@@ -80,6 +80,22 @@ fn a_file_that_has_outgrown_a_rounded_size_is_copied_if_the_page_shows_it() {
     assert!(fs::read(session.path("dst/log")).unwrap() == content(1, 200 << 10));
 }
 
+/// Formerly, it failed: the page shows the exact size of a small file, and the rounded one of the first page remained.
+#[test]
+fn a_file_that_has_shrunk_to_an_exact_size_is_copied_if_the_page_shows_it() {
+    let listings = AtomicUsize::new(0);
+    let server = Server::start(move |request| match &request.target[..] {
+        "/d/" => match listings.fetch_add(1, Ordering::Relaxed) {
+            0 => rounded(&[("log", "12K")]),
+            _ => rounded(&[("log", "500")]),
+        },
+        _ => File::new(content(1, 500)).respond(request),
+    });
+    let session = Session::new();
+    copy(&session, "", &server.url("/d/")).status(0);
+    assert!(fs::read(session.path("dst/log")).unwrap() == content(1, 500));
+}
+
 #[test]
 fn a_file_whose_length_is_not_reported_is_read_to_its_end() {
     for size in [0, 1000, 300_000, 20 << 20] {

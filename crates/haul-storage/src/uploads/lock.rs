@@ -1,0 +1,79 @@
+//! A lock on a file that exists only while it is locked.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::io::Errno;
+
+/// Attempts to open and lock a file that other runs lock and remove.
+const TRIES: usize = 16;
+
+/// A locked file, which is removed when this is dropped.
+#[derive(Debug)]
+pub(super) struct FileLock {
+    path: PathBuf,
+    /// Closing it releases the lock.
+    _file: File,
+}
+
+pub(super) enum Locked {
+    Yes(FileLock),
+    ByAnother,
+    /// The file system has no locks, or the file cannot be created.
+    Unsupported,
+}
+
+impl FileLock {
+    pub(super) fn acquire(path: PathBuf) -> Locked {
+        for _ in 0..TRIES {
+            let Ok(file) = open(&path) else { return Locked::Unsupported };
+            match try_lock(&file) {
+                Ok(true) => {}
+                Ok(false) => return Locked::ByAnother,
+                Err(_) => return Locked::Unsupported,
+            }
+            // Another run may have removed the file between opening and locking.
+            let same = |named: &fs::Metadata, held: &fs::Metadata| {
+                (named.dev(), named.ino()) == (held.dev(), held.ino())
+            };
+            match (fs::symlink_metadata(&path), file.metadata()) {
+                (Ok(named), Ok(held)) if same(&named, &held) => {
+                    return Locked::Yes(Self { path, _file: file });
+                }
+                _ => {}
+            }
+        }
+        Locked::ByAnother
+    }
+}
+
+impl Drop for FileLock {
+    fn drop(&mut self) {
+        // One that cannot be removed is locked again by the next run.
+        drop(fs::remove_file(&self.path));
+    }
+}
+
+/// Opens a private file, or creates it. A link is not followed.
+fn open(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let flags = i32::try_from(flags.bits()).unwrap_or(0);
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(flags);
+    options.open(path)
+}
+
+/// Locks a file. Returns false if another run has locked it.
+fn try_lock(file: &File) -> rustix::io::Result<bool> {
+    loop {
+        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(true),
+            Err(Errno::WOULDBLOCK) => return Ok(false),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+}
