@@ -200,7 +200,10 @@ impl<'a> Session<'a> {
                 self.control.consume(self.control.buffer().len());
             }
             let replies = self.shared.script.replies;
-            let scripted_reply = replies.iter().find(|(of, _)| *of == verb || *of == line);
+            // The name of a part file contains an ID.
+            let is_part = |of: &str| of.ends_with('.') && line.starts_with(of);
+            let scripted_reply =
+                replies.iter().find(|(of, _)| *of == verb || *of == line || is_part(of));
             match scripted_reply {
                 Some((_, reply)) => {
                     self.reply(reply).await?;

@@ -23,8 +23,8 @@ fn usual(request: &Request) -> Reply {
     match (&request.method[..], &request.path[..]) {
         ("OPTIONS", _) => Reply::Respond(200, vec![("DAV", "1".to_owned())], String::new()),
         ("PROPFIND", "/" | "/dav/") => Reply::listing(&[(&request.path, None)]),
-        ("PROPFIND", part) if part.ends_with("part") => Reply::listing(&[(part, Some(FILE))]),
-        ("PROPFIND", part) if part.ends_with("journal") => Reply::listing(&[(part, Some(1))]),
+        ("PROPFIND", part) if part.ends_with("upload") => Reply::listing(&[(part, Some(FILE))]),
+        ("PROPFIND", part) if part.ends_with("temp") => Reply::listing(&[(part, Some(1))]),
         ("PROPFIND", _) => Reply::status(404),
         ("PUT" | "MOVE" | "MKCOL", _) => Reply::status(201),
         ("DELETE", _) => Reply::status(204),

@@ -46,7 +46,8 @@ pub(crate) fn check_private(
     for path in ["", "/sub"] {
         assert_eq!(mode(session, &there(path)), 0o700, "{signal}: {path}");
     }
-    assert_eq!(mode(session, &there("/sub/.f.haul-part")), 0o600, "{signal}");
+    let part = until.replace("haul-journal", "haul-part");
+    assert_eq!(mode(session, &part), 0o600, "{signal}");
     assert_eq!(mode(session, &until), 0o600, "{signal}");
     slow.end(signal);
     assert!(!session.has(&there("/sub/f")), "{signal}: the copy was complete");
@@ -341,10 +342,15 @@ pub(crate) fn check_read_only_part_files(
     let mut running = Running::start(session, &begun);
     running.until_moved(4 << 20);
     running.kill();
-    session.write(format!("{at}/.unknown.haul-part"), "unknown");
-    session.tool(&format!("chown 65534:65534 {at}/.unknown.haul-part"));
+    let is_locked = session.has(&format!("{at}/.begun.haul-part"));
+    let part = |name: &str| match is_locked {
+        true => format!("{at}/.{name}.haul-part"),
+        false => format!("{at}/{}", session.upload_name(name)),
+    };
+    session.write(part("unknown"), "unknown");
+    session.tool(&format!("chown 65534:65534 {}", part("unknown")));
     for name in ["unknown", "begun"] {
-        set_mode(session, &format!("{at}/.{name}.haul-part"), 0o444);
+        set_mode(session, &part(name), 0o444);
     }
     let copy = |name: &str| -> Ran {
         session.haul(&line(&format!("cp --json p/{name} {to}/"))).status(0).stderr("")

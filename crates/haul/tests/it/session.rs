@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use haul_bench::guard::end_with_thread;
+use haul_storage::Uploads;
 use tempfile::TempDir;
 
 /// A working directory. haul reads and writes nothing outside of it: no configuration, no home directory.
@@ -139,6 +140,13 @@ impl Session {
     pub(crate) fn read(&self, path: &str) -> String {
         let bytes = fs::read(self.path(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
         String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// The name of the part file of an upload of `name` to a server, by this user of this machine.
+    pub(crate) fn upload_name(&self, name: &str) -> String {
+        let journals = self.path("home/.local/state/haul/journals");
+        fs::create_dir_all(&journals).unwrap();
+        String::from_utf8(Uploads::new(Some(journals)).part_name(name.as_bytes())).unwrap()
     }
 
     /// Whether the path exists.

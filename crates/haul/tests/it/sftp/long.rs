@@ -63,7 +63,7 @@ fn a_new_part_file_is_not_confused_with_the_old_one_on_any_lane() {
         sftp.session.write("src/one", content(1, 12 << 20));
         for other in [content(2, 14 << 20), Vec::new()] {
             // There is no journal that records its source, so it is not resumed.
-            sftp.session.write("far/up/.one.haul-part", other);
+            sftp.session.write(format!("far/up/{}", sftp.session.upload_name("one")), other);
             sftp.haul("cp src/one @/up/").status(0);
             sftp.same("src/one", "far/up/one");
             std::fs::remove_file(sftp.far("up/one")).unwrap();

@@ -6,12 +6,13 @@ use std::path::PathBuf;
 
 use super::quirks::{Quirk, with_quirks};
 use super::sshd::Sshd;
-use super::{SftpSession, content, unfinished};
+use super::{Running, SftpSession, content, unfinished};
 
 /// Lengths of small and large files, in bytes.
 const LENGTHS: [usize; 3] = [100, 1 << 20, 5 << 20];
 
-const PART: Quirk = Quirk::KeepsName(".haul-part");
+/// Part files of long and of small uploads.
+const PARTS: [Quirk; 2] = [Quirk::KeepsName(".haul-upload"), Quirk::KeepsName(".haul-temp")];
 const ASIDE: Quirk = Quirk::KeepsName(".haul-old");
 
 fn no_leftovers(sftp: &SftpSession) {
@@ -35,7 +36,7 @@ fn a_file_is_replaced_where_a_rename_does_not_replace() {
 #[test]
 fn an_old_file_stays_where_the_new_one_cannot_be_renamed() {
     for length in LENGTHS {
-        let sftp = with_quirks(&[PART]);
+        let sftp = with_quirks(&PARTS);
         sftp.session.write("src", content(1, length));
         sftp.session.write("far/f", "old");
         let ran = sftp.haul("cp src @/f").status(1);
@@ -67,20 +68,23 @@ fn an_old_file_stays_where_no_rename_is_allowed() {
 #[test]
 fn both_files_stay_where_neither_gets_the_name() {
     for length in LENGTHS {
-        let sftp = with_quirks(&[PART, ASIDE]);
+        let sftp = with_quirks(&[PARTS[0], PARTS[1], ASIDE]);
         sftp.session.write("src", content(1, length));
         sftp.session.write("far/f", "old");
         let ran = sftp.haul("cp src @/f").status(1);
         assert!(ran.err().contains("the old file is now"), "{}", ran.err());
         assert_eq!(sftp.session.read("far/.f.haul-old"), "old", "{length} bytes");
-        assert!(fs::read(sftp.far(".f.haul-part")).unwrap() == content(1, length));
+        let left = unfinished(&sftp.session.path("far"));
+        let part = left.iter().find(|path| !path.ends_with(".f.haul-old")).unwrap();
+        assert!(fs::read(part).unwrap() == content(1, length));
+        assert_eq!(left.len(), 2, "{left:?}");
         assert!(!sftp.session.has("far/f"));
     }
 }
 
 #[test]
 fn a_session_that_ends_while_a_file_is_replaced_loses_nothing() {
-    for name in ["f", ".haul-part"] {
+    for name in ["f", ".haul-upload", ".haul-temp"] {
         for length in LENGTHS {
             let sftp = with_quirks(&[Quirk::EndsAfterRename(name)]);
             sftp.session.write("src", content(1, length));
@@ -118,5 +122,31 @@ fn a_directory_is_not_renamed_aside() {
         let ran = sftp.haul("cp src/ @/dst").status(1);
         assert!(ran.err().contains("dst/f"), "{}", ran.err());
         assert_eq!(sftp.session.read("far/dst/f/kept"), "kept");
+    }
+}
+
+/// Formerly, both runs wrote to one part file: the first to finish stored what the other one had written so far.
+#[test]
+fn two_runs_that_upload_to_one_name_at_once_do_not_mix() {
+    let sftp = SftpSession::start();
+    sftp.session.write("one", content(1, 8 << 20));
+    sftp.session.write("two", content(2, 6 << 20));
+    let one = sftp.line("cp --json --bwlimit 2M one @/f");
+    for is_killed in [false, true] {
+        let mut slow = Running::start(&sftp.session, &one);
+        slow.until_moved(2 << 20);
+        sftp.haul("cp two @/f").status(0);
+        sftp.same("two", "far/f");
+        if is_killed {
+            slow.kill();
+            // The other run has not taken its journal along.
+            let summary = sftp.haul("cp --json one @/f").status(0).summary();
+            assert!(summary["resumed_bytes"].as_u64().unwrap() > 0, "{summary}");
+        } else {
+            assert!(slow.finish().status.success());
+        }
+        sftp.same("one", "far/f");
+        no_leftovers(&sftp);
+        fs::remove_file(sftp.far("f")).unwrap();
     }
 }
