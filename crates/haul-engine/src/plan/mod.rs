@@ -12,6 +12,7 @@ mod item;
 mod mount;
 mod removal;
 mod settle;
+mod top;
 mod twins;
 mod walk;
 

@@ -22,9 +22,10 @@ use super::item::{Existing, Item};
 use super::mount::is_mount;
 use super::removal::writable;
 use super::settle::{Group, Twin};
+use super::top::Top;
 use crate::context::Context;
 use crate::job::NumberedJob;
-use crate::stored_times::remove_left_over;
+use crate::marker::is_marker;
 
 /// Maximum of pending directories. Beyond it, listings pause.
 const MAX_PENDING: usize = 4096;
@@ -104,6 +105,7 @@ struct Walk<'a> {
     /// Entries that wait because the destination may not distinguish their names from others.
     twins: Mutex<Vec<Twin>>,
     settling: tokio::sync::Mutex<()>,
+    top: Top<'a>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -123,6 +125,7 @@ pub async fn walk(
         let message = "the server does not report mount points; all file systems are entered";
         context.tally.warn(job.source_name(&root.path), message);
     }
+    let top = Top::new(context, job, &root);
     let visit = Visit {
         source: root,
         destination: job.job.destination_path.clone(),
@@ -145,13 +148,14 @@ pub async fn walk(
         drained: Notify::new(),
         twins: Mutex::default(),
         settling: tokio::sync::Mutex::default(),
+        top,
     };
     walk.run().await;
     // A twin that is a directory may contain twins.
     while walk.settle(1).await {
         walk.run().await;
     }
-    Ok(())
+    walk.top.end().await
 }
 
 impl Walk<'_> {
@@ -217,6 +221,9 @@ impl Walk<'_> {
     }
 
     fn pop(&self) -> Option<Visit> {
+        if self.context.roots.overlaps.is_inside(self.job.index) {
+            return None;
+        }
         let mut pending = lock(&self.pending);
         let visit = pending.pop();
         if let Some(visit) = &visit {
@@ -230,20 +237,6 @@ impl Walk<'_> {
 
     fn pending_len(&self) -> usize {
         lock(&self.pending).len()
-    }
-
-    /// Prepares the top directory of the destination; `fresh` if this run has created it.
-    async fn begin_at(&self, fresh: bool) -> Result<()> {
-        self.context.roots.lock_destination(self.job).await?;
-        if !fresh {
-            remove_left_over(self.job).await;
-        }
-        if self.job.is_local() {
-            let storage = &self.job.job.destination;
-            let root = storage.stat(&self.job.job.destination_path).await?;
-            self.context.roots.ends.note_destination(&root);
-        }
-        Ok(())
     }
 
     async fn visit(&self, visit: Visit) -> Result<()> {
@@ -274,7 +267,7 @@ impl Walk<'_> {
         if is_root {
             self.context.roots.note_reached(self.job.index, fresh);
             if !self.context.settings.dry_run {
-                self.begin_at(fresh).await?;
+                self.top.begin(fresh, &directory).await?;
             }
         }
         let (on_volume, names) = match fresh {
@@ -418,7 +411,14 @@ impl Walk<'_> {
     /// Handles one entry of a listing. Returns false if the walk has to end.
     async fn take(&self, entry: Entry, target: &Target<'_>, is_twin: bool) -> bool {
         let context = self.context;
-        if is_part_name(entry.path.name()) {
+        let name = entry.path.name();
+        if self.top.is_met(&entry) {
+            return false;
+        }
+        if is_marker(name) {
+            return true;
+        }
+        if is_part_name(name) {
             let name = self.job.source_name(&entry.path);
             context.tally.skipped(name, "is an unfinished copy of haul; not copied");
             return true;

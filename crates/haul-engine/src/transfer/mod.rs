@@ -149,6 +149,10 @@ async fn delete(context: &Context, jobs: Vec<Job>) {
         if context.cancel.is_cancelled() || context.roots.was_fresh(index) != Some(false) {
             continue;
         }
+        // Reported by the walk.
+        if context.roots.overlaps.is_inside(index) {
+            continue;
+        }
         let name = job.destination_name(&job.job.destination_path);
         if context.has_failed_listing() && !context.settings.ignore_errors {
             let why = "a listing of the source failed, so nothing is removed (--ignore-errors removes \

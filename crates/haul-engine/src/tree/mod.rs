@@ -11,13 +11,12 @@
 mod compare;
 mod crawl;
 mod emptied;
-mod marker;
 mod measure;
 mod remove;
 
 pub use compare::{CompareOptions, Compared, Comparison, Difference, Side, compare};
 pub use emptied::{Left, remove_emptied};
-pub use marker::Marker;
+pub use crate::marker::{Marker, is_marker};
 pub use measure::{Counted, Measured, Totals, measure};
 pub use remove::{Removal, RemoveEvent, remove};
 

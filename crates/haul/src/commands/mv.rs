@@ -8,13 +8,12 @@
 //! ```
 
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
 
-use futures_util::future::try_join_all;
 use haul_engine::tree::{Marker, remove_emptied};
 use haul_engine::{Cancel, fold_name};
 use haul_storage::{Entry, Error, ErrorKind, Location, RelPath, Result, StorageExt as _};
 
+use super::nesting::levels_up;
 use super::receive;
 use super::transfer::{self, TransferResult};
 use crate::args::{MvArgs, TransferArgs};
@@ -215,7 +214,7 @@ async fn check_movable(
                          else is in it";
             return Err(refuse(ErrorKind::Unsupported, cause));
         }
-        if is_around(storages, &marker, destination).await? {
+        if levels_up(storages, &marker, destination).await?.is_some() {
             let cause =
                 format!("the destination {destination} is the same directory, or inside it");
             return Err(refuse(ErrorKind::InvalidInput, &cause));
@@ -225,40 +224,6 @@ async fn check_movable(
     let outcome = outcome.await;
     marker.remove().await?;
     outcome
-}
-
-/// Whether the directory of a marker is the destination, or an ancestor of it.
-async fn is_around(
-    storages: &Storages<'_>,
-    marker: &Marker<'_>,
-    destination: &Location,
-) -> Result<bool> {
-    let mut above = vec![match destination {
-        // With links resolved.
-        Location::Local(path) => Location::Local(nearest(path)),
-        _ => destination.clone(),
-    }];
-    while let Some((directory, _)) = above.last().and_then(Location::split_name) {
-        if above.contains(&directory) {
-            break;
-        }
-        above.push(directory);
-    }
-    let checks = above.iter().map(async |directory| {
-        match storages.existing(directory).await {
-            Ok(opened) if opened.is_directory => marker.is_in(&*opened.storage, &opened.path).await,
-            // If it cannot be opened, or is not a directory, no files are written into it.
-            _ => Ok(false),
-        }
-    });
-    Ok(try_join_all(checks).await?.contains(&true))
-}
-
-/// The canonical path of the nearest ancestor that exists, or of `path` itself.
-fn nearest(path: &Path) -> PathBuf {
-    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let mut above = absolute.ancestors();
-    above.find_map(|path| path.canonicalize().ok()).unwrap_or_else(|| PathBuf::from("/"))
 }
 
 /// Renames a source if both locations are on one server or disk, the new name does not exist, and `--split` need not
