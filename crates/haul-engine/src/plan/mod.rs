@@ -11,6 +11,7 @@ mod folded;
 mod item;
 mod mount;
 mod removal;
+mod reserved;
 mod settle;
 mod top;
 mod twins;

@@ -11,7 +11,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use haul_storage::{
     Entry, EntryKind, Error, ErrorKind, Medium, Metadata, RelPath, Result, Storage, StorageExt,
-    is_part_name, part_name,
+    part_name,
 };
 use tokio::sync::{Notify, mpsc};
 
@@ -21,11 +21,11 @@ use super::folded::{FoldedNames, fold};
 use super::item::{Existing, Item};
 use super::mount::is_mount;
 use super::removal::writable;
+use super::reserved::copied_path;
 use super::settle::{Group, Twin};
 use super::top::Top;
 use crate::context::Context;
 use crate::job::NumberedJob;
-use crate::marker::is_marker;
 
 /// Maximum of pending directories. Beyond it, listings pause.
 const MAX_PENDING: usize = 4096;
@@ -411,20 +411,12 @@ impl Walk<'_> {
     /// Handles one entry of a listing. Returns false if the walk has to end.
     async fn take(&self, entry: Entry, target: &Target<'_>, is_twin: bool) -> bool {
         let context = self.context;
-        let name = entry.path.name();
         if self.top.is_met(&entry) {
             return false;
         }
-        if is_marker(name) {
-            return true;
-        }
-        if is_part_name(name) {
-            let name = self.job.source_name(&entry.path);
-            context.tally.skipped(name, "is an unfinished copy of haul; not copied");
-            return true;
-        }
+        let Some(path) = copied_path(context, self.job, &entry).await else { return true };
         let root = self.job.job.source_path.as_bytes().len();
-        let below = &entry.path.as_bytes()[root..];
+        let below = &path.as_bytes()[root..];
         let below = below.strip_prefix(b"/").unwrap_or(below);
         if !context.settings.filter.takes(below, entry.is_dir()) {
             return true;
@@ -432,7 +424,7 @@ impl Walk<'_> {
         if !context.settings.selection.takes(&entry) {
             return true;
         }
-        let destination = match target.destination.join(entry.path.name()) {
+        let destination = match target.destination.join(path.name()) {
             Ok(destination) => destination,
             Err(error) => {
                 self.context.note_failed_listing();

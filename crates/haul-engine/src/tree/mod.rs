@@ -13,12 +13,15 @@ mod crawl;
 mod emptied;
 mod measure;
 mod remove;
+mod unfinished;
 
 pub use compare::{CompareOptions, Compared, Comparison, Difference, Side, compare};
 pub use emptied::{Left, remove_emptied};
-pub use crate::marker::{Marker, is_marker};
 pub use measure::{Counted, Measured, Totals, measure};
 pub use remove::{Removal, RemoveEvent, remove};
+pub use unfinished::{UnfinishedMove, is_note};
+
+pub use crate::marker::Marker;
 
 use haul_storage::{Medium, Storage};
 

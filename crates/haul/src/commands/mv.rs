@@ -3,21 +3,22 @@
 //! ```text
 //! refuse sources with equal names → rename on one disk or server, unless the new name exists
 //!   → the others: check that they can be moved; prompt if they come from a ticket
+//!   → note what gets a new name, so that a rerun continues
 //!   → transfer, which removes each file once its copy is complete
 //!   → remove the directories that are empty now
 //! ```
 
 use std::collections::HashSet;
 
-use haul_engine::tree::{Marker, remove_emptied};
-use haul_engine::{Cancel, fold_name};
+use haul_engine::tree::{Marker, UnfinishedMove, remove_emptied};
+use haul_engine::{Cancel, Job, Preserve, fold_name};
 use haul_storage::{Entry, Error, ErrorKind, Location, RelPath, Result, StorageExt as _};
 
 use super::nesting::levels_up;
 use super::receive;
 use super::transfer::{self, TransferResult};
 use crate::args::{MvArgs, TransferArgs};
-use crate::backends::Storages;
+use crate::backends::{OpenedPath, Storages};
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use crate::options::{Options, OverwriteArg, PreserveArg, SplitArg};
@@ -43,9 +44,13 @@ async fn moved(
     let destination = storages.locate(&args.destination)?;
     let sources = storages.expand_all(&args.sources).await?;
     let sources: Vec<_> = sources.into_iter().map(Location::without_trailing_slash).collect();
-    let into = sources.len() > 1
-        || destination.has_trailing_slash()
-        || storages.destination(&destination, None).await?.is_directory;
+    let into = match &sources[..] {
+        [source] if !destination.has_trailing_slash() => {
+            let target = storages.destination(&destination, None).await?;
+            target.is_directory && !is_begun(&storages, source, &target).await?
+        }
+        _ => true,
+    };
     let alike = check_names(&sources)?;
 
     let (mut rest, mut failed) = (Vec::new(), false);
@@ -149,6 +154,10 @@ async fn copied(
     if !receive::confirm(&plan, destination, (yes, dry_run), storages, printer).await? {
         return Ok(Exit::Failed);
     }
+    let new_name = plan.jobs.first().filter(|_| !into && !dry_run).cloned();
+    if let Some(job) = &new_name {
+        begin(job, &resolved.engine.preserve).await?;
+    }
     let TransferResult { mut exit, summary } =
         transfer::run(plan, resolved, storages, printer).await?;
     if dry_run || summary.interrupted {
@@ -177,7 +186,53 @@ async fn copied(
             exit = Exit::Failed;
         }
     }
+    if let Some(job) = new_name.filter(|_| exit == Exit::Done && summary.skipped == 0) {
+        end(&job).await?;
+    }
     Ok(exit)
+}
+
+/// Whether an interrupted run began to move `source` to `target`, which therefore exists.
+async fn is_begun(
+    storages: &Storages<'_>,
+    source: &Location,
+    target: &OpenedPath,
+) -> Result<bool, Stop> {
+    // An error here is reported when the source is moved.
+    let Ok((opened, entry)) = storages.itself(source).await else { return Ok(false) };
+    if !entry.is_dir() {
+        return Ok(false);
+    }
+    let from = (&*opened.storage, &entry.path);
+    let unfinished = UnfinishedMove { from, to: (&*target.storage, &target.path) };
+    // Without the permission to read a note, the move could not have begun.
+    Ok(unfinished.is_begun().await.unwrap_or(false))
+}
+
+/// Notes that a directory gets a new name, so that a rerun does not take that for a directory to move it into.
+async fn begin(job: &Job, preserve: &Preserve) -> Result<()> {
+    let unfinished = unfinished(job);
+    if !job.source.stat(&job.source_path).await?.is_dir() || unfinished.is_begun().await? {
+        return Ok(());
+    }
+    // Private until it is complete, as all directories that are copied.
+    let is_private = preserve.mode && job.destination.capabilities().mode;
+    unfinished.begin(is_private.then_some(0o700)).await
+}
+
+/// Removes the note at the new name.
+async fn end(job: &Job) -> Result<()> {
+    match job.destination.stat(&job.destination_path).await {
+        Ok(entry) if entry.is_dir() => unfinished(job).end().await,
+        _ => Ok(()),
+    }
+}
+
+fn unfinished(job: &Job) -> UnfinishedMove<'_> {
+    UnfinishedMove {
+        from: (&*job.source, &job.source_path),
+        to: (&*job.destination, &job.destination_path),
+    }
 }
 
 /// Checks, before anything is copied, that a source can be removed afterwards, and that it neither is nor
