@@ -154,7 +154,8 @@ async fn open(context: &FanContext<'_>, host: usize) -> Result<Opened, Error> {
         Stop::Failed(error) => error,
         Stop::Usage(message) => Error::new(ErrorKind::InvalidInput, "copy").because(message),
     })?;
-    let Resolved { engine, manifest, .. } = context.resolved;
+    let Resolved { engine, manifest, asked, .. } = context.resolved;
+    asked.warn(&plan.jobs, context.printer);
     let mut filter = engine.filter.clone();
     let manifest = match manifest {
         Some(choice) => Some(Manifest::new(choice, &plan, context.storages).await?),
