@@ -92,9 +92,11 @@ impl Asked {
                 None => lost.push((wish.option, vec![wish.what])),
             }
         }
-        let shown = |(option, whats): &(&str, Vec<&str>)| format!("{option} ({})", whats.join(", "));
+        let shown =
+            |(option, whats): &(&str, Vec<&str>)| format!("{option} ({})", whats.join(", "));
         let shown: Vec<_> = lost.iter().map(shown).collect();
-        (!shown.is_empty()).then(|| format!("this destination does not support {}", shown.join(", ")))
+        (!shown.is_empty())
+            .then(|| format!("this destination does not support {}", shown.join(", ")))
     }
 }
 

@@ -15,9 +15,9 @@ use haul_engine::{
 use haul_storage::DigestKind;
 
 use crate::args::{SelectArgs, TransferArgs};
+use crate::asked::Asked;
 use crate::config::Config;
 use crate::done::Done;
-use crate::asked::Asked;
 use crate::filter::{NameList, Rule, Rules};
 use crate::options::{DigestArg, ManifestArg, Options, PreserveArg, ProgressArg, SplitArg};
 use crate::profiles::{BUILT_IN_PROFILES, built_in};
@@ -226,7 +226,7 @@ fn merge_layers(
         let include = layer.include.iter().map(|glob| (true, glob));
         let exclude = layer.exclude.iter().map(|glob| (false, glob));
         let globs = include.chain(exclude);
-        rules.extend(globs.map(|(include, glob)| Rule { include, pattern: glob.clone() }));
+        rules.extend(globs.map(|(include, glob)| Rule::new(include, glob.clone())));
     }
     Ok((options, window_profile))
 }

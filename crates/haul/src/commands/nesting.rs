@@ -68,7 +68,8 @@ async fn is_below(marker: &Marker<'_>, job: &Job, above: &[Location]) -> Result<
     let mut below: Vec<RelPath> = Vec::new();
     for end in 1..above.len() {
         let names = above[..end].iter().rev().map(Location::base_name);
-        let path = names.into_iter().try_fold(job.source_path.clone(), |path, name| path.join(name));
+        let path =
+            names.into_iter().try_fold(job.source_path.clone(), |path, name| path.join(name));
         below.extend(path.ok());
     }
     let checks = below.iter().map(async |path| match marker.is_in(&*job.source, path).await {
@@ -79,10 +80,7 @@ async fn is_below(marker: &Marker<'_>, job: &Job, above: &[Location]) -> Result<
 }
 
 const fn is_no_directory(kind: ErrorKind) -> bool {
-    matches!(
-        kind,
-        ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::PermissionDenied
-    )
+    matches!(kind, ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::PermissionDenied)
 }
 
 /// Whether the filter includes the source in what is removed from the directory `levels` above it.

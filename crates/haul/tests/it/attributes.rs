@@ -4,10 +4,10 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::process::Command;
 
-use crate::faults::{Slow, as_nobody, is_root};
-use crate::image::Image;
 use crate::dav;
+use crate::faults::{Slow, as_nobody, is_root};
 use crate::ftp::vsftpd::{Tls, Vsftpd};
+use crate::image::Image;
 use crate::session::Session;
 
 /// `cap_net_raw=ep`, as `setcap` writes it.

@@ -12,11 +12,9 @@ use crate::sftp::SftpSession;
 fn trees(session: &Session, root: &Path) {
     drop(fs::remove_dir_all(root.join("outer")));
     fs::create_dir_all(root.join("outer/inner/deep/er")).unwrap();
-    for (path, content) in [
-        ("outer/own", "own"),
-        ("outer/inner/precious", "p"),
-        ("outer/inner/deep/er/f", "f"),
-    ] {
+    for (path, content) in
+        [("outer/own", "own"), ("outer/inner/precious", "p"), ("outer/inner/deep/er/f", "f")]
+    {
         fs::write(root.join(path), content).unwrap();
     }
     session.tool(&format!("chmod -R a+rwX {}", root.join("outer").display()));
