@@ -151,7 +151,8 @@ mod tests {
         let (fresh, old) = (name_at(now()), name_at(now() - 2 * STALE));
         assert!(is_marker(&fresh) && is_part_name(&fresh) && !is_stale_marker(&fresh));
         assert!(is_marker(&old) && is_stale_marker(&old));
-        for other in ["haul.mark-7-1.haul-temp", ".haul.clock.haul-temp", ".haul.mark-x.haul-temp"] {
+        for other in ["haul.mark-7-1.haul-temp", ".haul.clock.haul-temp", ".haul.mark-x.haul-temp"]
+        {
             assert!(!is_marker(other.as_bytes()), "{other}");
         }
     }

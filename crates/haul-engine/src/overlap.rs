@@ -81,8 +81,9 @@ impl Overlaps {
         let is_source = marker.is_in(source, &job.job.source_path).await;
         let removed = marker.remove().await;
         if is_source? {
-            return Err(refusal(job, directory)
-                .because("it is the source of this run, under another path"));
+            return Err(
+                refusal(job, directory).because("it is the source of this run, under another path")
+            );
         }
         removed
     }

@@ -18,6 +18,7 @@ mod outcome;
 mod queue;
 mod small;
 mod times;
+mod untimed;
 mod verify;
 
 use std::collections::VecDeque;

@@ -97,12 +97,8 @@ async fn read((storage, directory): Place<'_>) -> Result<Option<Bytes>> {
 async fn write(place: Place<'_>, note: Bytes) -> Result<()> {
     let (storage, directory) = place;
     let modified = storage.stat(directory).await?.modified;
-    let options = CommitOptions {
-        metadata: Metadata::default(),
-        replace: true,
-        sync: false,
-        expected: None,
-    };
+    let options =
+        CommitOptions { metadata: Metadata::default(), replace: true, sync: false, expected: None };
     storage.write_whole(&note_in(directory)?, note, &options).await?;
     restore(place, Metadata { modified, ..Metadata::default() }).await;
     Ok(())

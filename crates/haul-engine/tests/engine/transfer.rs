@@ -1076,7 +1076,11 @@ async fn the_old_version_on_a_server_gets_its_name_back_after_a_corrupt_copy() {
         destination.faults().on(Operation::Reopen).fail(ErrorKind::Unsupported);
         destination.faults().on(Operation::Read).path("d/f").nth(1).corrupt(17);
         if fails {
-            destination.faults().on(Operation::Rename).path("d/f~").fail(ErrorKind::PermissionDenied);
+            destination
+                .faults()
+                .on(Operation::Rename)
+                .path("d/f~")
+                .fail(ErrorKind::PermissionDenied);
         }
         let outcome = run(job(&source, &destination), verified(true)).await;
         let failures = outcome.failures();
