@@ -81,7 +81,7 @@ fn note_name() -> Vec<u8> {
 
 fn note_in(directory: &RelPath) -> Result<RelPath> {
     directory
-        .join(&note_name())
+        .join(note_name())
         .map_err(|error| Error::new(ErrorKind::InvalidInput, "access").because(error.to_string()))
 }
 

@@ -182,10 +182,10 @@ async fn a_file_that_stays_without_a_known_time_is_reported() {
         assert_eq!(of(&format!("the {end} reports no modification time")), 2, "{warnings:?}");
         assert_eq!(of("longer: differs from its source and stays"), 1, "{warnings:?}");
         assert_eq!(of("stays, since its size is that of the source"), 1, "{warnings:?}");
-        assert_eq!((outcome.summary.skipped, outcome.summary.files), (1, 0));
+        assert_eq!((outcome.summary.skipped, outcome.summary.replaced), (1, 0));
         let outcome = run(job(&source, &destination), settings()).await;
         assert_eq!(outcome.assert_clean().warnings().len(), 1, "{:?}", outcome.warnings());
-        assert_eq!((outcome.summary.skipped, outcome.summary.files), (0, 1));
+        assert_eq!((outcome.summary.skipped, outcome.summary.replaced), (0, 1));
         assert_eq!(destination.content("longer"), "longer");
         // Contents are compared, and nothing has to be reported.
         let by_content = Settings { compare: haul_engine::Compare::Content, ..settings() };
