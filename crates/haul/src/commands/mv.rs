@@ -82,7 +82,7 @@ async fn moved(
         Exit::Done
     } else {
         let how = (into, args.yes);
-        copied(&storages, &rest, &destination, how, resolved, printer).await?
+        Box::pin(copied(&storages, &rest, &destination, how, resolved, printer)).await?
     };
     Ok(if failed && exit == Exit::Done { Exit::Failed } else { exit })
 }
