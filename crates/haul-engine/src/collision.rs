@@ -155,6 +155,41 @@ impl Destinations {
     }
 }
 
+impl Destinations {
+    /// Whether any job of the run copies something to `path`, in the destination of `job`.
+    ///
+    /// # Errors
+    ///
+    /// Those of looking it up in the sources.
+    pub async fn has_source(
+        &self,
+        job: &NumberedJob,
+        path: &RelPath,
+        settings: &Settings,
+    ) -> Result<bool> {
+        let shares = |other: &&Job| Arc::ptr_eq(&other.destination, &job.job.destination);
+        let alone = self.jobs.is_empty().then_some(&job.job);
+        for other in self.jobs.iter().filter(shares).chain(alone) {
+            if !path.starts_with(&other.destination_path) {
+                continue;
+            }
+            let below = below(path, &other.destination_path);
+            let found = match other.source.find(&source_path(other, below)?).await {
+                Err(error) if is_no_directory(error.kind()) => None,
+                found => found?,
+            };
+            let is_copied = found.is_some_and(|found| match found.is_dir() {
+                true => below.is_empty() || settings.filter.takes(below, true),
+                false => is_copied(&found, below, settings),
+            });
+            if is_copied {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
 /// The file or link that `job` copies to the name `below` its destination, or (then true) to that of a directory
 /// above it.
 async fn copied(

@@ -12,6 +12,7 @@ use crate::Job;
 use crate::collision::Destinations;
 use crate::ends::Ends;
 use crate::job::NumberedJob;
+use crate::overlap::Overlaps;
 use crate::sources::Sources;
 
 /// What a transfer knows about the roots of its jobs.
@@ -23,6 +24,8 @@ pub struct Roots {
     pub destinations: Destinations,
     /// File IDs of the source and destination roots on this machine.
     pub ends: Ends,
+    /// Trees that have two locations.
+    pub overlaps: Overlaps,
     /// The locks of destinations, each with the file ID of what it locks.
     locks: Mutex<Vec<(Option<FileId>, Lock)>>,
     /// For each job of a directory, by its index: whether this run created the destination.
@@ -36,6 +39,7 @@ impl Roots {
             sources: Sources::of(jobs),
             destinations: Destinations::new(jobs),
             ends: Ends::default(),
+            overlaps: Overlaps::default(),
             locks: Mutex::default(),
             fresh: Mutex::default(),
         }

@@ -32,6 +32,8 @@ pub struct LearntTimes {
     /// Held while a destination is probed; tasks that wait for it use the result.
     pub trying: tokio::sync::Mutex<()>,
     warned: AtomicBool,
+    /// Whether a file without a time was reported.
+    untimed: AtomicBool,
 }
 
 /// What is known about the times of one destination.
@@ -117,6 +119,11 @@ impl LearntTimes {
     /// Resolution and range of the times where `existing` is, as far as known.
     pub fn stored(&self, job: &NumberedJob, existing: &Entry) -> StoredTimes {
         self.learnt(job, existing).times
+    }
+
+    /// True for the first call of the transfer, which then reports a file without a time.
+    pub fn is_first_untimed(&self) -> bool {
+        !self.untimed.swap(true, Ordering::Relaxed)
     }
 
     /// Warns, once per transfer, that a time cannot be stored and which time replaces it. Differences up to the

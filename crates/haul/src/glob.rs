@@ -5,6 +5,7 @@
 //! | `*`, `?` | any characters, one character; not `/` |
 //! | `**` | anything, `/` too; `**/` at the start of a component also nothing: `a/**/b` matches `a/b` |
 //! | `[a-z]`, `[!a-z]`, `[^a-z]` | one character of these, or none of these; never `/` |
+//! | `[[:alpha:]]` | one character of an ASCII class of POSIX, alone or among others: `[[:digit:]_-]` |
 //! | `{a,b}` | either |
 //! | `\` | the next character is literal |
 //!
@@ -15,6 +16,12 @@ use regex::bytes::{Regex, RegexBuilder};
 /// `**/`: matches nothing at the start of a component (with `/` as the line terminator), or anything that ends with a
 /// slash. Component starts are found in the path, not in the glob: `{a/,b}**/c` matches `a/c`, and not `bc`.
 const DIRECTORIES: &str = "(?:(?m:^)|.*/)";
+
+/// The classes of POSIX, as rsync and git have them.
+const CLASSES: [&str; 12] = [
+    "alnum", "alpha", "blank", "cntrl", "digit", "graph", "lower", "print", "punct", "space",
+    "upper", "xdigit",
+];
 
 /// One glob.
 #[derive(Debug, Clone)]
@@ -137,6 +144,13 @@ impl Parser<'_> {
             if from == ']' && !first {
                 break;
             }
+            if from == '['
+                && let Some(name) = self.posix_class()?
+            {
+                members.push_str(&format!("[:{name}:]"));
+                first = false;
+                continue;
+            }
             if from == '\\' {
                 from = self.rest.next().ok_or(UNENDED)?;
             }
@@ -161,6 +175,26 @@ impl Parser<'_> {
         let sign = if negated { "^" } else { "" };
         regex.push_str(&format!("[[{sign}{members}]&&[^/]]"));
         Ok(())
+    }
+
+    /// Parses `:alpha:]`, after the `[`. `None` if the bracket is one of the characters.
+    fn posix_class(&mut self) -> Result<Option<&'static str>, String> {
+        let mut ahead = self.rest.clone();
+        if ahead.next() != Some(':') {
+            return Ok(None);
+        }
+        let mut name = String::new();
+        while let Some(letter) = ahead.next_if(char::is_ascii_alphabetic) {
+            name.push(letter);
+        }
+        if ahead.next() != Some(':') || ahead.next() != Some(']') {
+            return Ok(None);
+        }
+        self.rest = ahead;
+        let known = CLASSES.into_iter().find(|class| *class == name);
+        known.map(Some).ok_or_else(|| {
+            format!("unknown class [:{name}:]; the classes are {}", CLASSES.join(", "))
+        })
     }
 
     fn literal(&self, character: char, regex: &mut String) {
@@ -247,6 +281,21 @@ mod tests {
         check("[a-]", &["a", "-"], &["b"]);
         check("[^-a]", &["b"], &["a", "-", "/"]);
         check("[[&~.\\]]", &["[", "&", "~", ".", "]"], &["a", "\\"]);
+    }
+
+    /// Formerly, `[[:alpha:]]` was one of these characters and a `]`.
+    #[test]
+    fn posix_classes_are_those_of_ascii() {
+        check("[[:alpha:]]", &["a", "Z"], &["1", "ä", "a]", ":", "[", "/"]);
+        check("[![:digit:]_]x", &["ax", "äx"], &["1x", "_x", "/x"]);
+        check("[[:upper:][:digit:]-]*", &["A", "1a", "-a"], &["a", "]"]);
+        check("[[:graph:]]", &["!"], &["/", " "]);
+        check("[[:punct:]]", &["[", "!"], &["/", "a"]);
+        check("[[:x]", &["[", ":", "x"], &["a"]);
+        let bytes = Glob::new("[[:alpha:]]*").unwrap();
+        assert!(bytes.is_match(b"a\xff") && !bytes.is_match(b"\xffa"));
+        assert!(Glob::new("[[:letter:]]").unwrap_err().contains("unknown class [:letter:]"));
+        assert!(Glob::new("[[:alpha:]").is_err());
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! ```
 
 mod args;
+mod asked;
 mod backends;
 mod beside;
 mod commands;

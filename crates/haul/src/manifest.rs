@@ -1,13 +1,14 @@
 //! `--manifest`: determines the manifest's path, excludes it from the copy, and adds the digests of finished files.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 
 use haul_engine::manifest::{FinishOptions, ManifestWriter, default_name};
 use haul_engine::{Action, FileEvent, Filter, Job};
-use haul_storage::{Error, Location, RelPath, Result, Storage, StorageExt, WorkPool};
+use haul_storage::{Error, ErrorKind, Location, RelPath, Result, Storage, StorageExt, WorkPool};
 
 use crate::backends::Storages;
+use crate::exit::Stop;
 use crate::plan::Plan;
 use crate::settings::ManifestChoice;
 
@@ -31,18 +32,15 @@ impl Manifest {
         choice: &ManifestChoice,
         plan: &Plan,
         storages: &Storages<'_>,
-    ) -> Result<Self> {
-        let (storage, path, beside) = match (&choice.file, &plan.local_base) {
-            (None, _) => {
+    ) -> Result<Self, Stop> {
+        let (storage, path, beside) = match &choice.file {
+            None => {
                 let path = plan.base.join(default_name(choice.digest)).unwrap_or_default();
                 (Arc::clone(&plan.destination), path, true)
             }
-            (Some(file), base) => {
-                // Relative to DEST if that is local, otherwise to the working directory.
-                let file = base.as_ref().map_or_else(|| file.clone(), |base| base.join(file));
-                Self::locate(file, plan, storages).await?
-            }
+            Some(file) => Self::locate(file, plan, storages).await?,
         };
+        let storage = storages.unsplit(&storage)?;
         let pool = WorkPool::new("manifest", 1)
             .map_err(|error| Error::from_io("start a thread", error))?;
         let scratch = std::env::temp_dir();
@@ -50,18 +48,26 @@ impl Manifest {
         Ok(Self { storage, path, beside, writer, private: false, error: None })
     }
 
+    /// Opens the location of `--manifest=FILE`. Also returns whether it is in DEST.
     async fn locate(
-        file: PathBuf,
+        file: &Path,
         plan: &Plan,
         storages: &Storages<'_>,
-    ) -> Result<(Arc<dyn Storage>, RelPath, bool)> {
-        let opened = storages.destination(&Location::Local(file), None).await?;
-        let inside =
-            plan.local_base.as_ref().zip(opened.local.as_ref()).and_then(|(base, file)| {
-                let rest = file.strip_prefix(base).ok()?;
-                RelPath::parse(rest.as_os_str().as_encoded_bytes()).ok()
-            });
-        Ok(match inside {
+    ) -> Result<(Arc<dyn Storage>, RelPath, bool), Stop> {
+        let location = match storages.locate(file.as_os_str())? {
+            Location::Local(file) => Location::Local(match &plan.local_base {
+                // Relative to DEST if that is local, otherwise to the working directory.
+                Some(base) => base.join(file),
+                None => file,
+            }),
+            server => server,
+        };
+        let opened = storages.destination(&location, None).await?;
+        if opened.is_directory || location.has_trailing_slash() {
+            return Err(Error::new(ErrorKind::IsADirectory, "write manifest").at(&location).into());
+        }
+        let base = (plan.destination.location(), &plan.base);
+        Ok(match below(base, (opened.storage.location(), &opened.path)) {
             Some(rest) => (Arc::clone(&plan.destination), plan.base.join_path(&rest), true),
             None => (opened.storage, opened.path, false),
         })
@@ -144,4 +150,28 @@ impl Manifest {
             FinishOptions { merge: true, beside: self.beside, sync, private: self.private };
         self.writer.finish(&*self.storage, &self.path, options).await.map(drop)
     }
+}
+
+/// The path of a file below a directory, if both are on this machine or on one server. Each is the location of a storage
+/// and a path in it.
+fn below(directory: (&Location, &RelPath), file: (&Location, &RelPath)) -> Option<RelPath> {
+    let are_together = match (directory.0, file.0) {
+        (Location::Local(_), Location::Local(_)) => true,
+        (
+            Location::Remote { scheme, user, host, port, .. },
+            Location::Remote { scheme: schema, user: login, host: name, port: number, .. },
+        ) => (scheme, user, host, port) == (schema, login, name, number),
+        _ => false,
+    };
+    if !are_together {
+        return None;
+    }
+    let full = |(location, path): (&Location, &RelPath)| {
+        let root = location.path_bytes();
+        [root.strip_suffix(b"/").unwrap_or(root), b"/", path.as_bytes()].concat()
+    };
+    let (directory, file) = (full(directory), full(file));
+    let directory = directory.strip_suffix(b"/").unwrap_or(&directory);
+    let rest = file.strip_prefix(directory)?.strip_prefix(b"/")?;
+    RelPath::parse(rest).ok().filter(|rest| !rest.is_root())
 }

@@ -15,6 +15,7 @@ use haul_engine::{
 use haul_storage::DigestKind;
 
 use crate::args::{SelectArgs, TransferArgs};
+use crate::asked::Asked;
 use crate::config::Config;
 use crate::done::Done;
 use crate::filter::{NameList, Rule, Rules};
@@ -35,6 +36,8 @@ pub(crate) struct Resolved {
     pub(crate) split: SplitArg,
     /// Backup of replaced and removed files, if any.
     pub(crate) backup: Option<BackupChoice>,
+    /// What the destination may not support.
+    pub(crate) asked: Asked,
     /// How much is printed.
     pub(crate) show: Show,
     /// The command to run and the bell to ring at the end.
@@ -113,6 +116,8 @@ pub(crate) fn resolve_with(
     given.overwrite = select.overwrite().or(given.overwrite);
     given.bwlimit = select.limit.map(|limit| limit.0).or(given.bwlimit);
     let mut rules = args.filter.rules()?;
+    // Without the defaults of the command, which nobody has asked for.
+    let own = merge_layers(given.clone(), config, &Options::default(), &mut Vec::new())?.0;
     let (options, window_profile) = merge_layers(given, config, command_defaults, &mut rules)?;
     let (digest, manifest) = digests(&options)?;
     let list = select.files_from.as_deref().map(NameList::read).transpose()?;
@@ -135,7 +140,8 @@ pub(crate) fn resolve_with(
     // A dry run changes nothing, so it must not run the command either.
     let command = options.on_done.filter(|_| !args.dry_run);
     let done = Done::new(command, is_on(options.bell));
-    Ok(Resolved { engine, rules, manifest, split, backup: backup(select)?, show, done })
+    let asked = Asked::of(args, own.preserve, engine.sync);
+    Ok(Resolved { engine, rules, manifest, split, backup: backup(select)?, asked, show, done })
 }
 
 /// Applies the settings that only the command line has.
@@ -220,7 +226,7 @@ fn merge_layers(
         let include = layer.include.iter().map(|glob| (true, glob));
         let exclude = layer.exclude.iter().map(|glob| (false, glob));
         let globs = include.chain(exclude);
-        rules.extend(globs.map(|(include, glob)| Rule { include, pattern: glob.clone() }));
+        rules.extend(globs.map(|(include, glob)| Rule::new(include, glob.clone())));
     }
     Ok((options, window_profile))
 }

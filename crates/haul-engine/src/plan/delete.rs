@@ -24,6 +24,7 @@ use super::mount::is_mount;
 use super::removal::{make_writable, put_back, remove, takes};
 use crate::context::Context;
 use crate::job::NumberedJob;
+use crate::marker::is_stale_marker;
 use crate::transfer::is_backup;
 use crate::{DeleteLimit, Job};
 
@@ -207,6 +208,10 @@ impl<'a> Pass<'a> {
     }
 
     async fn look(&self, source: &RelPath, entry: Entry) -> Looked {
+        if is_stale_marker(entry.path.name()) && self.removes && !self.context.settings.dry_run {
+            // Failures are ignored: the next run tries it again.
+            drop(self.job.job.destination.remove(&entry.path).await);
+        }
         if is_part_name(entry.path.name()) || self.context.cancel.is_cancelled() {
             return Looked::Skip;
         }
@@ -267,6 +272,14 @@ impl<'a> Pass<'a> {
             return Ok(());
         }
         if !self.context.settings.dry_run {
+            let job = &self.job.job;
+            let overlaps = &self.context.roots.overlaps;
+            overlaps.refuse_untested(self.job)?;
+            let has = async |name: &[u8]| {
+                let path = destination.join(name).map_err(invalid)?;
+                Ok(job.destination.find(&path).await?.is_some())
+            };
+            overlaps.refuse_source(self.job, destination, has).await?;
             touched.removed = true;
             touched.restore = touched.restore.or(make_writable(self.job, destination).await);
         }

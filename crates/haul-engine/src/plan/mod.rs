@@ -11,7 +11,9 @@ mod folded;
 mod item;
 mod mount;
 mod removal;
+mod reserved;
 mod settle;
+mod top;
 mod twins;
 mod walk;
 

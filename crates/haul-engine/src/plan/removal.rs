@@ -1,6 +1,7 @@
 //! Removes an entry of the destination with everything below it, except what has to stay.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher as _, RandomState};
 
 use futures_util::StreamExt;
 use haul_storage::{Entry, Error, ErrorKind, Metadata, RelPath, Result};
@@ -145,6 +146,8 @@ async fn remove_pending(
         return Ok(Some(Stays::Mounted));
     }
     let mut staying = Staying::default();
+    // Hashes of the names in a directory: 8 bytes each.
+    let hasher = RandomState::new();
     while let Some((next, listed)) = pending.pop() {
         if next.is_dir() && listed.is_none() {
             if job.is_local() && context.roots.ends.is_source(&next) {
@@ -157,13 +160,19 @@ async fn remove_pending(
             let restore = if may { make_writable(job, &path).await } else { None };
             pending.push((next, Some(restore)));
             let mut listing = destination.list(&path).await?;
+            let mut names = HashSet::new();
             while let Some(batch) = listing.next().await {
                 for below in batch? {
+                    names.insert(hasher.hash_one(below.path.name()));
                     match why_stays(context, job, device, &below) {
                         Some(why) => staying.note(path.clone(), why),
                         None => pending.push((below, None)),
                     }
                 }
+            }
+            if !dry_run {
+                let has = async |name: &[u8]| Ok(names.contains(&hasher.hash_one(name)));
+                context.roots.overlaps.refuse_source(job, &path, has).await?;
             }
             continue;
         }

@@ -11,7 +11,6 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use haul_storage::{
     Entry, EntryKind, Error, ErrorKind, Medium, Metadata, RelPath, Result, Storage, StorageExt,
-    is_part_name,
 };
 use tokio::sync::{Notify, mpsc};
 
@@ -21,10 +20,11 @@ use super::folded::{FoldedNames, fold};
 use super::item::{Existing, Item};
 use super::mount::is_mount;
 use super::removal::writable;
+use super::reserved::copied_path;
 use super::settle::{Group, Twin};
+use super::top::Top;
 use crate::context::Context;
 use crate::job::NumberedJob;
-use crate::stored_times::remove_left_over;
 
 /// Maximum of pending directories. Beyond it, listings pause.
 const MAX_PENDING: usize = 4096;
@@ -104,6 +104,7 @@ struct Walk<'a> {
     /// Entries that wait because the destination may not distinguish their names from others.
     twins: Mutex<Vec<Twin>>,
     settling: tokio::sync::Mutex<()>,
+    top: Top<'a>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -123,6 +124,7 @@ pub async fn walk(
         let message = "the server does not report mount points; all file systems are entered";
         context.tally.warn(job.source_name(&root.path), message);
     }
+    let top = Top::new(context, job, &root);
     let visit = Visit {
         source: root,
         destination: job.job.destination_path.clone(),
@@ -145,13 +147,14 @@ pub async fn walk(
         drained: Notify::new(),
         twins: Mutex::default(),
         settling: tokio::sync::Mutex::default(),
+        top,
     };
     walk.run().await;
     // A twin that is a directory may contain twins.
     while walk.settle(1).await {
         walk.run().await;
     }
-    Ok(())
+    walk.top.end().await
 }
 
 impl Walk<'_> {
@@ -217,6 +220,9 @@ impl Walk<'_> {
     }
 
     fn pop(&self) -> Option<Visit> {
+        if self.context.roots.overlaps.is_inside(self.job.index) {
+            return None;
+        }
         let mut pending = lock(&self.pending);
         let visit = pending.pop();
         if let Some(visit) = &visit {
@@ -230,20 +236,6 @@ impl Walk<'_> {
 
     fn pending_len(&self) -> usize {
         lock(&self.pending).len()
-    }
-
-    /// Prepares the top directory of the destination; `fresh` if this run has created it.
-    async fn begin_at(&self, fresh: bool) -> Result<()> {
-        self.context.roots.lock_destination(self.job).await?;
-        if !fresh {
-            remove_left_over(self.job).await;
-        }
-        if self.job.is_local() {
-            let storage = &self.job.job.destination;
-            let root = storage.stat(&self.job.job.destination_path).await?;
-            self.context.roots.ends.note_destination(&root);
-        }
-        Ok(())
     }
 
     async fn visit(&self, visit: Visit) -> Result<()> {
@@ -274,7 +266,7 @@ impl Walk<'_> {
         if is_root {
             self.context.roots.note_reached(self.job.index, fresh);
             if !self.context.settings.dry_run {
-                self.begin_at(fresh).await?;
+                self.top.begin(fresh, &directory).await?;
             }
         }
         let (on_volume, names) = match fresh {
@@ -418,13 +410,12 @@ impl Walk<'_> {
     /// Handles one entry of a listing. Returns false if the walk has to end.
     async fn take(&self, entry: Entry, target: &Target<'_>, is_twin: bool) -> bool {
         let context = self.context;
-        if is_part_name(entry.path.name()) {
-            let name = self.job.source_name(&entry.path);
-            context.tally.skipped(name, "is an unfinished copy of haul; not copied");
-            return true;
+        if self.top.is_met(&entry) {
+            return false;
         }
+        let Some(path) = copied_path(context, self.job, &entry).await else { return true };
         let root = self.job.job.source_path.as_bytes().len();
-        let below = &entry.path.as_bytes()[root..];
+        let below = &path.as_bytes()[root..];
         let below = below.strip_prefix(b"/").unwrap_or(below);
         if !context.settings.filter.takes(below, entry.is_dir()) {
             return true;
@@ -432,7 +423,7 @@ impl Walk<'_> {
         if !context.settings.selection.takes(&entry) {
             return true;
         }
-        let destination = match target.destination.join(entry.path.name()) {
+        let destination = match target.destination.join(path.name()) {
             Ok(destination) => destination,
             Err(error) => {
                 self.context.note_failed_listing();

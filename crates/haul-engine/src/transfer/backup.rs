@@ -2,6 +2,15 @@
 //!
 //! Where the destination supports hard links, the old file keeps its name until the new one takes it.
 //! Elsewhere the old file is renamed just before that, and renamed back if the new one fails.
+//!
+//! If this run copies something to the name of a backup (editors leave `f~` beside `f`), the backup is numbered, such as
+//! `f.~1~`, and replaces nothing. A name that ends with such a number never gets this backup's name for its own:
+//!
+//! | copied | backup of `f` |
+//! |---|---|
+//! | `f` | `f~` |
+//! | `f`, `f~` | `f.~1~`, or the next number that is free |
+//! | `f`, `f~`, `f.~1` | `f.~2~`, since `f.~1~` is the backup of `f.~1` |
 
 use haul_storage::{
     Capabilities, Entry, Error, ErrorKind, LinkKind, RelPath, Result, Storage, StorageExt,
@@ -10,7 +19,7 @@ use haul_storage::{
 use crate::Backup;
 use crate::context::Context;
 use crate::job::NumberedJob;
-use crate::plan::{Existing, Item};
+use crate::plan::Item;
 
 /// Backs up what exists at the destination of an item, then runs `commit`, which replaces it.
 pub async fn with_backup<T>(
@@ -18,46 +27,55 @@ pub async fn with_backup<T>(
     item: &Item,
     commit: impl Future<Output = Result<T>>,
 ) -> Result<T> {
-    let Some(backup) = context.settings.backup.as_ref().filter(|_| !item.existing.is_nothing())
-    else {
-        return commit.await;
-    };
-    let destination = &*item.job.job.destination;
-    let aside = set_aside(destination, backup, &item.destination)
-        .await
-        .map_err(|error| error.at(item.job.destination_name(&item.destination)))?;
-    let committed = commit.await;
-    if let (Err(_), Some(aside)) = (&committed, aside) {
-        put_back(context, &item.job, &aside, &item.destination).await;
-    }
-    committed
+    with_known_backup(context, item, commit).await.map(|(committed, _)| committed)
 }
 
-/// Takes a new version back that got its name and is not as it should be: the backup of this run gets the name, or the
-/// file is removed. Returns which of them was done.
-pub async fn take_back(context: &Context, item: &Item) -> Result<&'static str> {
-    let destination = &*item.job.job.destination;
-    if let Some(backup) = &context.settings.backup
-        && let Existing::Found(existing) = &item.existing
-        && !existing.is_dir()
-    {
-        let aside = backup.name_of(&item.destination).map_err(|error| {
-            Error::new(ErrorKind::InvalidInput, "back up").because(error.to_string())
-        })?;
-        if destination.find(&aside).await?.is_some() {
-            rename(destination, &aside, &item.destination).await?;
-            return Ok("the old version has its name again");
+/// As [`with_backup`]. Also returns the path of the backup, if there was something to back up.
+pub async fn with_known_backup<T>(
+    context: &Context,
+    item: &Item,
+    commit: impl Future<Output = Result<T>>,
+) -> Result<(T, Option<RelPath>)> {
+    let Some(backup) = context.settings.backup.as_ref().filter(|_| !item.existing.is_nothing())
+    else {
+        return Ok((commit.await?, None));
+    };
+    let aside = set_aside(context, &item.job, backup, &item.destination)
+        .await
+        .map_err(|error| error.at(item.job.destination_name(&item.destination)))?;
+    match (commit.await, aside) {
+        (Ok(committed), aside) => Ok((committed, aside.map(|aside| aside.path))),
+        (Err(error), Some(Aside { path, is_link: false })) => {
+            put_back(context, &item.job, &path, &item.destination).await;
+            Err(error)
         }
+        (Err(error), _) => Err(error),
     }
-    destination.remove(&item.destination).await?;
-    Ok("the copy was removed")
+}
+
+/// Takes a new version back that got its name and is not as it should be: the backup of the old version, if there is
+/// one, gets the name, or the file is removed. Returns which of them was done.
+///
+/// # Errors
+/// Those of renaming or removing. The cause names the backup.
+pub async fn take_back(item: &Item, backup: Option<&RelPath>) -> Result<&'static str> {
+    let destination = &*item.job.job.destination;
+    let Some(aside) = backup else {
+        destination.remove(&item.destination).await?;
+        return Ok("the copy was removed");
+    };
+    rename(destination, aside, &item.destination).await.map_err(|error| {
+        let cause = error.cause();
+        error.because(format!("{cause}; its old version is {}", item.job.destination_name(aside)))
+    })?;
+    Ok("the old version has its name again")
 }
 
 /// Renames a file or link that is to be removed to its backup name. Returns `false` if backups are off.
 pub async fn move_to_backup(context: &Context, job: &NumberedJob, path: &RelPath) -> Result<bool> {
     let Some(backup) = &context.settings.backup else { return Ok(false) };
     let destination = &*job.job.destination;
-    let aside = prepare(destination, backup, path).await?;
+    let aside = prepare(context, job, backup, path).await?;
     rename(destination, path, &aside).await?;
     Ok(true)
 }
@@ -71,37 +89,80 @@ pub fn is_backup(context: &Context, entry: &Entry) -> bool {
     }
 }
 
-/// Backs up the file or link at `path`, if there is one. Returns its new path if it was renamed.
+/// The backup of a file that is about to be replaced.
+struct Aside {
+    path: RelPath,
+    /// Whether it is a hard link to the file, which still has its own name.
+    is_link: bool,
+}
+
+/// Backs up the file or link at `path`, if there is one.
 async fn set_aside(
-    destination: &dyn Storage,
+    context: &Context,
+    job: &NumberedJob,
     backup: &Backup,
     path: &RelPath,
-) -> Result<Option<RelPath>> {
+) -> Result<Option<Aside>> {
+    let destination = &*job.job.destination;
     let Some(existing) = destination.find(path).await?.filter(|existing| !existing.is_dir()) else {
         return Ok(None);
     };
-    let aside = prepare(destination, backup, path).await?;
+    let aside = prepare(context, job, backup, path).await?;
     if destination.capabilities().hard_links && existing.is_file() {
         let link = LinkKind::Hard(path.clone());
         match destination.create_link(&aside, &link, true).await {
-            Ok(()) => return Ok(None),
+            Ok(()) => return Ok(Some(Aside { path: aside, is_link: true })),
             Err(error) if refuses_links(error.kind()) => {}
             Err(error) => return Err(error),
         }
     }
     rename(destination, path, &aside).await?;
-    Ok(Some(aside))
+    Ok(Some(Aside { path: aside, is_link: false }))
 }
 
 /// Returns the backup path of `path`, and creates its directory.
-async fn prepare(destination: &dyn Storage, backup: &Backup, path: &RelPath) -> Result<RelPath> {
-    let aside = backup.name_of(path).map_err(|error| {
-        Error::new(ErrorKind::InvalidInput, "back up").because(error.to_string())
-    })?;
+async fn prepare(
+    context: &Context,
+    job: &NumberedJob,
+    backup: &Backup,
+    path: &RelPath,
+) -> Result<RelPath> {
+    let destination = &*job.job.destination;
+    let aside = free_name(context, job, backup, path).await?;
     if let (Some(_), Some(parent)) = (&backup.directory, aside.parent()) {
         destination.create_dir_all(&parent).await?;
     }
     Ok(aside)
+}
+
+/// The backup path of `path`: numbered if this run copies something to the usual one.
+async fn free_name(
+    context: &Context,
+    job: &NumberedJob,
+    backup: &Backup,
+    path: &RelPath,
+) -> Result<RelPath> {
+    let invalid = |error: haul_storage::RelPathError| {
+        Error::new(ErrorKind::InvalidInput, "back up").because(error.to_string())
+    };
+    let (copied, settings) = (&context.roots.destinations, &context.settings);
+    let usual = backup.name_of(path, path.name()).map_err(invalid)?;
+    if !copied.has_source(job, &usual, settings).await? {
+        return Ok(usual);
+    }
+    for number in 1_u64.. {
+        let name = [path.name(), format!(".~{number}").as_bytes()].concat();
+        let aside = backup.name_of(path, &name).map_err(invalid)?;
+        // Its usual backup would have the same name.
+        let other = path.with_name(name).map_err(invalid)?;
+        let is_free = job.job.destination.find(&aside).await?.is_none()
+            && !copied.has_source(job, &aside, settings).await?
+            && !copied.has_source(job, &other, settings).await?;
+        if is_free {
+            return Ok(aside);
+        }
+    }
+    Ok(usual)
 }
 
 async fn rename(destination: &dyn Storage, from: &RelPath, to: &RelPath) -> Result<()> {
@@ -127,9 +188,9 @@ async fn put_back(context: &Context, job: &NumberedJob, aside: &RelPath, path: &
 }
 
 impl Backup {
-    /// The backup path of `path`.
-    fn name_of(&self, path: &RelPath) -> Result<RelPath, haul_storage::RelPathError> {
-        let name = [path.name(), &self.suffix].concat();
+    /// The backup path of `path` with `name` in place of its own.
+    fn name_of(&self, path: &RelPath, name: &[u8]) -> Result<RelPath, haul_storage::RelPathError> {
+        let name = [name, &self.suffix].concat();
         let Some(directory) = &self.directory else { return path.with_name(name) };
         let base = self.base.components().count();
         let parent = path.parent().unwrap_or_default();
@@ -162,10 +223,10 @@ mod tests {
     #[test]
     fn backups_are_beside_the_file_or_in_a_tree_of_their_own() {
         let mut backup = Backup { base: path("d"), directory: None, suffix: b"~".to_vec() };
-        assert_eq!(backup.name_of(&path("d/a/x")).unwrap(), path("d/a/x~"));
+        assert_eq!(backup.name_of(&path("d/a/x"), b"x").unwrap(), path("d/a/x~"));
         backup.directory = Some(path("d/old"));
         backup.suffix.clear();
-        assert_eq!(backup.name_of(&path("d/a/x")).unwrap(), path("d/old/a/x"));
-        assert_eq!(backup.name_of(&path("d/x")).unwrap(), path("d/old/x"));
+        assert_eq!(backup.name_of(&path("d/a/x"), b"x").unwrap(), path("d/old/a/x"));
+        assert_eq!(backup.name_of(&path("d/x"), b"x.~1").unwrap(), path("d/old/x.~1"));
     }
 }

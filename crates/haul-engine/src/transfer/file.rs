@@ -13,7 +13,7 @@ use super::compare::{Verdict, verdict};
 use super::moved::{Expected, remove_source};
 use super::obstacle::remove_directory;
 use super::outcome::{Moved, current, is_small, keeps_mode, keeps_out, planned, report};
-use super::{backup, bytes, expected, large, link, listed, open, small, times};
+use super::{backup, bytes, expected, large, link, listed, open, small, times, untimed};
 use crate::context::{Context, FirstGuard, Name};
 use crate::digest::Digest;
 use crate::mirror::MirrorStorage;
@@ -296,18 +296,22 @@ async fn judge_by_source(context: &Context, item: &Item, existing: &Entry) -> Re
         let verdict = if is_same { listed } else { Verdict::Replace(Reason::Content) };
         return Ok(Judged { verdict, identity: Some(identity), digest: None });
     }
+    let judged = |source: &Entry, verdict| {
+        untimed::report(context, item, source, existing, verdict);
+        Ok(Judged::from(verdict))
+    };
     let is_untimed = item.source.modified.is_none() && existing.modified.is_some();
     if !is_untimed || !by_time || matches!(listed, Verdict::Replace(_)) {
-        return Ok(listed.into());
+        return judged(&item.source, listed);
     }
     // Index pages of web servers list no reliable times; the file itself usually has one.
     match item.job.job.source.stat(&item.source.path).await {
         Ok(found) if found.is_file() => {
-            Ok(judge_by(how, item, &found, existing, stored_times).into())
+            judged(&found, judge_by(how, item, &found, existing, stored_times))
         }
-        Ok(_) => Ok(listed.into()),
+        Ok(_) => judged(&item.source, listed),
         // The server does not support this request: the listing has to suffice.
-        Err(error) if error.kind() == ErrorKind::Unsupported => Ok(listed.into()),
+        Err(error) if error.kind() == ErrorKind::Unsupported => judged(&item.source, listed),
         Err(error) => Err(error.at(item.job.source_name(&item.source.path))),
     }
 }

@@ -1,6 +1,6 @@
 //! Checks a file of which all bytes are written, and gives it its name.
 
-use haul_storage::{Error, ErrorKind, ReadAt, Result, Retry, WriteAt};
+use haul_storage::{Error, ErrorKind, ReadAt, RelPath, Result, Retry, WriteAt};
 
 use super::outcome::commit_options;
 use super::verify::{read_back, read_named};
@@ -56,18 +56,25 @@ pub async fn finish(
     }
     metadata.modified = identity.modified;
     let options = commit_options(context, item, metadata);
-    let committed = backup::with_backup(context, item, writer.commit(bytes, &options)).await;
-    committed.map_err(|error| error.at(destination_name()))?;
+    let committing = writer.commit(bytes, &options);
+    let committed = backup::with_known_backup(context, item, committing).await;
+    let ((), backup) = committed.map_err(|error| error.at(destination_name()))?;
     if let Some(digest) = unverified {
-        let verified = verify_named(context, item, bytes, digest).await;
+        let verified = verify_named(context, item, backup.as_ref(), bytes, digest).await;
         verified.map_err(|error| error.at(destination_name()))?;
     }
     Ok(digest)
 }
 
 /// Reads a file back under its name. Only the reading is retried: the file has replaced the old version, of which there
-/// may be a backup. A file that is not as it should be does not stay, or a later run would take it for a copy.
-async fn verify_named(context: &Context, item: &Item, bytes: u64, expected: Digest) -> Result<()> {
+/// may be a `backup`. A file that is not as it should be does not stay, or a later run would take it for a copy.
+async fn verify_named(
+    context: &Context,
+    item: &Item,
+    backup: Option<&RelPath>,
+    bytes: u64,
+    expected: Digest,
+) -> Result<()> {
     let settings = &context.settings;
     let storage = &*item.job.job.destination;
     let mut retries = Retries::new(settings.retries, settings.retry_pause, bytes);
@@ -75,7 +82,7 @@ async fn verify_named(context: &Context, item: &Item, bytes: u64, expected: Dige
         let read = read_named(context, storage, &item.destination, bytes, expected).await;
         let Err(error) = read else { return Ok(()) };
         if error.kind() == ErrorKind::Corrupt {
-            let done = match backup::take_back(context, item).await {
+            let done = match backup::take_back(item, backup).await {
                 Ok(done) => done.to_owned(),
                 Err(failed) => {
                     format!("it stays there, since that cannot be undone: {}", failed.cause())

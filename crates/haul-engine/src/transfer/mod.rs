@@ -18,6 +18,7 @@ mod outcome;
 mod queue;
 mod small;
 mod times;
+mod untimed;
 mod verify;
 
 use std::collections::VecDeque;
@@ -147,6 +148,10 @@ async fn delete(context: &Context, jobs: Vec<Job>) {
         let job = NumberedJob { index, job };
         // A destination that this run has created has nothing extra. One that no walk has reached is left alone.
         if context.cancel.is_cancelled() || context.roots.was_fresh(index) != Some(false) {
+            continue;
+        }
+        // Reported by the walk.
+        if context.roots.overlaps.is_inside(index) {
             continue;
         }
         let name = job.destination_name(&job.job.destination_path);

@@ -11,15 +11,17 @@
 mod compare;
 mod crawl;
 mod emptied;
-mod marker;
 mod measure;
 mod remove;
+mod unfinished;
 
 pub use compare::{CompareOptions, Compared, Comparison, Difference, Side, compare};
 pub use emptied::{Left, remove_emptied};
-pub use marker::Marker;
 pub use measure::{Counted, Measured, Totals, measure};
 pub use remove::{Removal, RemoveEvent, remove};
+pub use unfinished::{UnfinishedMove, is_note};
+
+pub use crate::marker::Marker;
 
 use haul_storage::{Medium, Storage};
 

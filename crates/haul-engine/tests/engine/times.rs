@@ -160,3 +160,37 @@ async fn the_clock_is_probed_even_if_times_are_not_preserved() {
     let modified = destination.attributes("f").modified;
     assert_eq!(modified, Some(Timestamp { seconds: 1_700_000_001, nanos: 0 }));
 }
+
+/// Formerly, such files were passed over in silence.
+#[tokio::test]
+async fn a_file_that_stays_without_a_known_time_is_reported() {
+    for is_source in [false, true] {
+        let (with, without) = (MemoryStorage::new(), MemoryStorage::builder().with_modified(false));
+        let (source, destination) = match is_source {
+            true => (without.build(), with),
+            false => (with, without.with_capabilities(|can| can.times = false).build()),
+        };
+        for (name, old) in [("longer", "x"), ("equal1", "EQUAL1"), ("equal2", "EQUAL2")] {
+            source.add_file(name, name);
+            destination.add_file(name, old);
+        }
+        let newer = Settings { overwrite: Overwrite::Newer, ..settings() };
+        let outcome = run(job(&source, &destination), newer).await;
+        let warnings = outcome.assert_clean().warnings();
+        let end = if is_source { "source" } else { "destination" };
+        let of = |text: &str| warnings.iter().filter(|warning| warning.contains(text)).count();
+        assert_eq!(of(&format!("the {end} reports no modification time")), 2, "{warnings:?}");
+        assert_eq!(of("longer: differs from its source and stays"), 1, "{warnings:?}");
+        assert_eq!(of("stays, since its size is that of the source"), 1, "{warnings:?}");
+        assert_eq!((outcome.summary.skipped, outcome.summary.replaced), (1, 0));
+        let outcome = run(job(&source, &destination), settings()).await;
+        assert_eq!(outcome.assert_clean().warnings().len(), 1, "{:?}", outcome.warnings());
+        assert_eq!((outcome.summary.skipped, outcome.summary.replaced), (0, 1));
+        assert_eq!(destination.content("longer"), "longer");
+        // Contents are compared, and nothing has to be reported.
+        let by_content = Settings { compare: haul_engine::Compare::Content, ..settings() };
+        let outcome = run(job(&source, &destination), by_content).await;
+        assert_eq!(outcome.assert_clean().warnings(), Vec::<String>::new());
+        assert_eq!(destination.content("equal2"), "equal2");
+    }
+}

@@ -1063,6 +1063,38 @@ async fn a_corrupt_copy_that_can_be_read_only_under_its_name_does_not_stay() {
     }
 }
 
+/// Formerly, the old version on a server, where existing files are not looked up in advance, kept the name of its backup.
+#[tokio::test]
+async fn the_old_version_on_a_server_gets_its_name_back_after_a_corrupt_copy() {
+    for fails in [false, true] {
+        let source = plain();
+        source.add_pattern_file("d/f", 3 << 20, 7);
+        let link = SimulatedLink::new(Duration::from_millis(1), 100_000_000);
+        let far = MemoryStorage::builder().with_link(link);
+        let destination = far.with_capabilities(|can| can.server_copy = false).build();
+        destination.add_file("d/f", "old");
+        destination.faults().on(Operation::Reopen).fail(ErrorKind::Unsupported);
+        destination.faults().on(Operation::Read).path("d/f").nth(1).corrupt(17);
+        if fails {
+            destination
+                .faults()
+                .on(Operation::Rename)
+                .path("d/f~")
+                .fail(ErrorKind::PermissionDenied);
+        }
+        let outcome = run(job(&source, &destination), verified(true)).await;
+        let failures = outcome.failures();
+        assert_eq!(failures.len(), 1, "{failures:?}");
+        if fails {
+            let cause = failures[0].cause();
+            assert!(cause.contains("its old version is memory:d/f~"), "{cause}");
+        } else {
+            assert_eq!(destination.content("d/f"), "old");
+        }
+        assert_eq!(destination.exists("d/f~"), fails);
+    }
+}
+
 /// Formerly, the file was copied again, which replaced the backup by the new version.
 #[tokio::test]
 async fn a_broken_read_of_a_file_under_its_name_is_retried_alone() {

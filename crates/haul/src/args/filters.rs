@@ -101,7 +101,7 @@ impl FromArgMatches for FilterArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let mut options = Vec::new();
         for (name, _) in PATTERNS {
-            let rule = |pattern| FilterOption::Rule(Rule { include: name == INCLUDE, pattern });
+            let rule = |pattern| FilterOption::Rule(Rule::new(name == INCLUDE, pattern));
             options.extend(values(matches, name)?.into_iter().map(|(at, value)| (at, rule(value))));
         }
         for (name, _) in FILES {

@@ -18,6 +18,10 @@ pub(crate) struct VerifyArgs {
     #[arg(long)]
     pub(crate) strict: bool,
 
+    /// Read each folder of parts (see --split of haul cp) as one file
+    #[arg(long)]
+    pub(crate) join: bool,
+
     #[command(flatten)]
     pub(crate) remote: RemoteArgs,
 }

@@ -1,10 +1,13 @@
 //! The nearest common directory of two locations, so that one can be renamed to the other.
 
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
-use haul_storage::{Error, ErrorKind, Location, RelPath, Result};
+use haul_local::{LocalStorage, SplitMode, SplitStorage};
+use haul_storage::{Error, ErrorKind, Location, RelPath, Result, Storage};
 
 use super::{OpenedPath, Storages};
+use crate::options::SplitArg;
 
 impl Storages<'_> {
     /// The nearest directory that contains both locations, or is one of them, and their paths below it. `None` if
@@ -33,6 +36,20 @@ impl Storages<'_> {
         };
         let (first_below, second_below) = (below(&first_below)?, below(&second_below)?);
         Ok(Some((opened, first_below, second_below)))
+    }
+
+    /// The same storage, without `--split SIZE`: for a manifest, which other tools read as it is.
+    ///
+    /// # Errors
+    /// Those of opening its directory.
+    pub(crate) fn unsplit(&self, storage: &Arc<dyn Storage>) -> Result<Arc<dyn Storage>> {
+        match (self.split, storage.location()) {
+            (SplitArg::Size(_), Location::Local(root)) => {
+                let plain = LocalStorage::open(root, self.options(None))?;
+                Ok(SplitStorage::new(plain, SplitMode::Auto))
+            }
+            _ => Ok(Arc::clone(storage)),
+        }
     }
 }
 

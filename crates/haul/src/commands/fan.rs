@@ -150,14 +150,16 @@ fn print_summary(summary: &FanSummary, settings: &Settings, printer: &Printer) {
 
 /// Opens source and destination of one host, and its manifest.
 async fn open(context: &FanContext<'_>, host: usize) -> Result<Opened, Error> {
-    let plan = plan(context, host).await.map_err(|stop| match stop {
+    let failed = |stop| match stop {
         Stop::Failed(error) => error,
         Stop::Usage(message) => Error::new(ErrorKind::InvalidInput, "copy").because(message),
-    })?;
-    let Resolved { engine, manifest, .. } = context.resolved;
+    };
+    let plan = plan(context, host).await.map_err(failed)?;
+    let Resolved { engine, manifest, asked, .. } = context.resolved;
+    asked.warn(&plan.jobs, context.printer);
     let mut filter = engine.filter.clone();
     let manifest = match manifest {
-        Some(choice) => Some(Manifest::new(choice, &plan, context.storages).await?),
+        Some(choice) => Some(Manifest::new(choice, &plan, context.storages).await.map_err(failed)?),
         None => None,
     };
     if let Some(manifest) = &manifest {

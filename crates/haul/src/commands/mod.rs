@@ -12,6 +12,7 @@ mod man;
 mod mkdir;
 mod mount;
 mod mv;
+mod nesting;
 mod peers;
 mod pipe;
 mod receive;

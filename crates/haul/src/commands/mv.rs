@@ -3,22 +3,22 @@
 //! ```text
 //! refuse sources with equal names → rename on one disk or server, unless the new name exists
 //!   → the others: check that they can be moved; prompt if they come from a ticket
+//!   → note what gets a new name, so that a rerun continues
 //!   → transfer, which removes each file once its copy is complete
 //!   → remove the directories that are empty now
 //! ```
 
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
 
-use futures_util::future::try_join_all;
-use haul_engine::tree::{Marker, remove_emptied};
-use haul_engine::{Cancel, fold_name};
+use haul_engine::tree::{Marker, UnfinishedMove, remove_emptied};
+use haul_engine::{Cancel, Job, Preserve, fold_name};
 use haul_storage::{Entry, Error, ErrorKind, Location, RelPath, Result, StorageExt as _};
 
+use super::nesting::levels_up;
 use super::receive;
 use super::transfer::{self, TransferResult};
 use crate::args::{MvArgs, TransferArgs};
-use crate::backends::Storages;
+use crate::backends::{OpenedPath, Storages};
 use crate::config::Config;
 use crate::exit::{Exit, Stop};
 use crate::options::{Options, OverwriteArg, PreserveArg, SplitArg};
@@ -44,9 +44,13 @@ async fn moved(
     let destination = storages.locate(&args.destination)?;
     let sources = storages.expand_all(&args.sources).await?;
     let sources: Vec<_> = sources.into_iter().map(Location::without_trailing_slash).collect();
-    let into = sources.len() > 1
-        || destination.has_trailing_slash()
-        || storages.destination(&destination, None).await?.is_directory;
+    let into = match &sources[..] {
+        [source] if !destination.has_trailing_slash() => {
+            let target = storages.destination(&destination, None).await?;
+            target.is_directory && !is_begun(&storages, source, &target).await?
+        }
+        _ => true,
+    };
     let alike = check_names(&sources)?;
 
     let (mut rest, mut failed) = (Vec::new(), false);
@@ -78,7 +82,7 @@ async fn moved(
         Exit::Done
     } else {
         let how = (into, args.yes);
-        copied(&storages, &rest, &destination, how, resolved, printer).await?
+        Box::pin(copied(&storages, &rest, &destination, how, resolved, printer)).await?
     };
     Ok(if failed && exit == Exit::Done { Exit::Failed } else { exit })
 }
@@ -150,6 +154,10 @@ async fn copied(
     if !receive::confirm(&plan, destination, (yes, dry_run), storages, printer).await? {
         return Ok(Exit::Failed);
     }
+    let new_name = plan.jobs.first().filter(|_| !into && !dry_run).cloned();
+    if let Some(job) = &new_name {
+        begin(job, &resolved.engine.preserve).await?;
+    }
     let TransferResult { mut exit, summary } =
         transfer::run(plan, resolved, storages, printer).await?;
     if dry_run || summary.interrupted {
@@ -178,7 +186,53 @@ async fn copied(
             exit = Exit::Failed;
         }
     }
+    if let Some(job) = new_name.filter(|_| exit == Exit::Done && summary.skipped == 0) {
+        end(&job).await?;
+    }
     Ok(exit)
+}
+
+/// Whether an interrupted run began to move `source` to `target`, which therefore exists.
+async fn is_begun(
+    storages: &Storages<'_>,
+    source: &Location,
+    target: &OpenedPath,
+) -> Result<bool, Stop> {
+    // An error here is reported when the source is moved.
+    let Ok((opened, entry)) = storages.itself(source).await else { return Ok(false) };
+    if !entry.is_dir() {
+        return Ok(false);
+    }
+    let from = (&*opened.storage, &entry.path);
+    let unfinished = UnfinishedMove { from, to: (&*target.storage, &target.path) };
+    // Without the permission to read a note, the move could not have begun.
+    Ok(unfinished.is_begun().await.unwrap_or(false))
+}
+
+/// Notes that a directory gets a new name, so that a rerun does not take that for a directory to move it into.
+async fn begin(job: &Job, preserve: &Preserve) -> Result<()> {
+    let unfinished = unfinished(job);
+    if !job.source.stat(&job.source_path).await?.is_dir() || unfinished.is_begun().await? {
+        return Ok(());
+    }
+    // Private until it is complete, as all directories that are copied.
+    let is_private = preserve.mode && job.destination.capabilities().mode;
+    unfinished.begin(is_private.then_some(0o700)).await
+}
+
+/// Removes the note at the new name.
+async fn end(job: &Job) -> Result<()> {
+    match job.destination.stat(&job.destination_path).await {
+        Ok(entry) if entry.is_dir() => unfinished(job).end().await,
+        _ => Ok(()),
+    }
+}
+
+fn unfinished(job: &Job) -> UnfinishedMove<'_> {
+    UnfinishedMove {
+        from: (&*job.source, &job.source_path),
+        to: (&*job.destination, &job.destination_path),
+    }
 }
 
 /// Checks, before anything is copied, that a source can be removed afterwards, and that it neither is nor
@@ -215,7 +269,7 @@ async fn check_movable(
                          else is in it";
             return Err(refuse(ErrorKind::Unsupported, cause));
         }
-        if is_around(storages, &marker, destination).await? {
+        if levels_up(storages, &marker, destination).await?.is_some() {
             let cause =
                 format!("the destination {destination} is the same directory, or inside it");
             return Err(refuse(ErrorKind::InvalidInput, &cause));
@@ -225,40 +279,6 @@ async fn check_movable(
     let outcome = outcome.await;
     marker.remove().await?;
     outcome
-}
-
-/// Whether the directory of a marker is the destination, or an ancestor of it.
-async fn is_around(
-    storages: &Storages<'_>,
-    marker: &Marker<'_>,
-    destination: &Location,
-) -> Result<bool> {
-    let mut above = vec![match destination {
-        // With links resolved.
-        Location::Local(path) => Location::Local(nearest(path)),
-        _ => destination.clone(),
-    }];
-    while let Some((directory, _)) = above.last().and_then(Location::split_name) {
-        if above.contains(&directory) {
-            break;
-        }
-        above.push(directory);
-    }
-    let checks = above.iter().map(async |directory| {
-        match storages.existing(directory).await {
-            Ok(opened) if opened.is_directory => marker.is_in(&*opened.storage, &opened.path).await,
-            // If it cannot be opened, or is not a directory, no files are written into it.
-            _ => Ok(false),
-        }
-    });
-    Ok(try_join_all(checks).await?.contains(&true))
-}
-
-/// The canonical path of the nearest ancestor that exists, or of `path` itself.
-fn nearest(path: &Path) -> PathBuf {
-    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let mut above = absolute.ancestors();
-    above.find_map(|path| path.canonicalize().ok()).unwrap_or_else(|| PathBuf::from("/"))
 }
 
 /// Renames a source if both locations are on one server or disk, the new name does not exist, and `--split` need not

@@ -1,5 +1,6 @@
 //! `haul sync`: makes one directory like another.
 
+use super::nesting::refuse_nested;
 use super::{receive, transfer};
 use crate::args::SyncArgs;
 use crate::backends::Storages;
@@ -30,6 +31,10 @@ async fn synced(
     let source = storages.locate(&args.source)?;
     let destination = storages.locate(&args.destination)?;
     let plan = plan::sync(&storages, &source, &destination).await?;
+    if let Some(job) = plan.jobs.first().filter(|_| args.delete && !resolved.engine.dry_run) {
+        let ends = (&source, &destination);
+        refuse_nested(&storages, ends, job, &resolved.engine.filter).await?;
+    }
     let how = (args.yes, resolved.engine.dry_run);
     if !receive::confirm(&plan, &destination, how, &storages, printer).await? {
         return Ok(Exit::Failed);

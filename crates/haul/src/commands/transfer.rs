@@ -31,6 +31,7 @@ pub(crate) async fn run(
     settings.count_ahead = !settings.dry_run && (printer.shows_progress() || printer.is_json());
     settings.shows_current = resolved.show.current && printer.can_draw();
     let (digest, dry_run, sync) = (settings.digest, settings.dry_run, settings.sync);
+    resolved.asked.warn(&plan.jobs, printer);
     // Also in a dry run, which must exclude the same files.
     let manifest = match resolved.manifest {
         Some(choice) => Some(Manifest::new(&choice, &plan, storages).await?),

@@ -33,7 +33,7 @@ pub(crate) async fn run(
     let storages = Storages::new(
         config,
         defaults.block_size,
-        SplitArg::Auto,
+        if args.join { SplitArg::Join } else { SplitArg::Auto },
         &args.remote,
         printer,
         EXPECTED_LANES,

@@ -19,7 +19,7 @@ pub(crate) fn patterns(file: &Path, include: bool) -> Result<Vec<Rule>, String> 
             (None, Some(pattern)) => (false, pattern),
             (None, None) => (include, line),
         };
-        pattern.parse().map(|pattern| Some(Rule { include, pattern }))
+        pattern.parse().map(|pattern| Some(Rule::new(include, pattern)))
     })
 }
 
@@ -63,7 +63,7 @@ fn ignore_line(line: &str) -> Option<Rule> {
     };
     // The documentation of gitignore: "an invalid pattern that never matches".
     let pattern = Pattern::of_gitignore(trim_spaces(line)).ok()?;
-    Some(Rule { include, pattern })
+    Some(Rule { include, pattern, is_exception: include })
 }
 
 /// Removes trailing spaces, except one that follows an unescaped backslash.
@@ -173,6 +173,18 @@ mod tests {
             assert!(!rules.includes(path.as_bytes(), false), "{path}");
         }
         assert!(rules.includes(b"ax", false) && rules.includes(b"foo/barx", false));
+    }
+
+    /// Formerly, such a file was an error, unless there were other rules.
+    #[test]
+    fn exceptions_alone_ignore_nothing() {
+        let exceptions = || ignored(file("# kept\n!keep.o\n").path()).unwrap();
+        assert!(Rules::new(exceptions()).unwrap().includes(b"x.o", false));
+        let excluded = Rule::new(false, "*.o".parse().unwrap());
+        let rules = Rules::new([exceptions(), vec![excluded]].concat()).unwrap();
+        assert!(rules.includes(b"keep.o", false) && !rules.includes(b"x.o", false));
+        let included = Rule::new(true, "*.c".parse().unwrap());
+        assert!(Rules::new([exceptions(), vec![included]].concat()).is_err());
     }
 
     /// Formerly, one such line made the whole file an error.

@@ -64,6 +64,15 @@ impl Pattern {
 pub(crate) struct Rule {
     pub(crate) include: bool,
     pub(crate) pattern: Pattern,
+    /// Whether it is an exception (`!`) of an ignore file: without anything to except, it has no effect.
+    pub(crate) is_exception: bool,
+}
+
+impl Rule {
+    /// A rule that is no exception.
+    pub(crate) const fn new(include: bool, pattern: Pattern) -> Self {
+        Self { include, pattern, is_exception: false }
+    }
 }
 
 /// Ordered rules, and the list of `--files-from`.
@@ -77,9 +86,10 @@ impl Rules {
     /// These rules, in this order.
     ///
     /// # Errors
-    /// If there are only include rules: they would exclude nothing.
+    /// If there are only include rules: they would exclude nothing. Exceptions of an ignore file may be alone, as for git.
     pub(crate) fn new(rules: Vec<Rule>) -> Result<Self, String> {
-        if !rules.is_empty() && rules.iter().all(|rule| rule.include) {
+        let mut meant = rules.iter().filter(|rule| !rule.is_exception).peekable();
+        if meant.peek().is_some() && rules.iter().all(|rule| rule.include) {
             return Err("patterns that only include leave nothing out: what no pattern matches is copied too. \
                         To copy only what matches, exclude the rest after it: --include GLOB --exclude '*'; \
                         for matches in subdirectories: --include GLOB --include '*/' --exclude '*'"
@@ -125,10 +135,7 @@ mod tests {
     use super::*;
 
     fn rules(list: &[&str]) -> Rules {
-        let rule = |text: &&str| Rule {
-            include: text.starts_with('+'),
-            pattern: text[1..].parse().unwrap(),
-        };
+        let rule = |text: &&str| Rule::new(text.starts_with('+'), text[1..].parse().unwrap());
         Rules::new(list.iter().map(rule).collect()).unwrap()
     }
 
@@ -165,7 +172,7 @@ mod tests {
 
     #[test]
     fn patterns_that_only_include_are_refused() {
-        let rule = Rule { include: true, pattern: "*.txt".parse().unwrap() };
+        let rule = Rule::new(true, "*.txt".parse().unwrap());
         let error = Rules::new(vec![rule]).unwrap_err();
         assert!(error.contains("--exclude '*'"), "{error}");
         assert!(Rules::new(Vec::new()).is_ok());

@@ -4,7 +4,9 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::process::Command;
 
+use crate::dav;
 use crate::faults::{Slow, as_nobody, is_root};
+use crate::ftp::vsftpd::{Tls, Vsftpd};
 use crate::image::Image;
 use crate::session::Session;
 
@@ -283,4 +285,35 @@ fn modes_and_times_are_preserved_without_proc() {
         let (source, copy) = (fs::metadata(source).unwrap(), fs::metadata(copy).unwrap());
         assert_eq!((source.mode(), source.mtime()), (copy.mode(), copy.mtime()), "{path}");
     }
+}
+
+/// Formerly, such options had no effect, and nothing was printed.
+#[test]
+fn options_that_a_server_does_not_support_are_reported_once() {
+    let session = Session::new().file("s/a", "a").file("s/b", "b");
+    let server = dav::haul(&session);
+    let ran = session.haul(&format!("cp --xattrs --owner --fsync s {}", server.url)).status(0);
+    let printed = ran.err();
+    let warnings: Vec<_> = printed.lines().filter(|line| line.contains("warning")).collect();
+    assert_eq!(warnings.len(), 1, "{printed}");
+    let expected = format!(
+        "haul: warning: {}: this destination does not support --owner (owners), --xattrs \
+         (extended attributes), --fsync (durable writes)",
+        server.url
+    );
+    assert_eq!(warnings[0].trim_end_matches('/'), expected, "{printed}");
+    // Defaults are not asked for, and the options are supported here.
+    for line in [format!("cp -q s {}again", server.url), "cp -q -a --fsync s local".to_owned()] {
+        session.haul(&line).status(0).stderr("");
+    }
+    session.haul(&format!("mv -q s/b {}", server.url)).status(0).stderr("");
+    let ran = session.haul(&format!("cp -n --json --chmod u+x s {}", server.url)).status(0);
+    let warnings = ran.objects().into_iter().filter(|object| object["event"] == "warning");
+    let messages: Vec<_> = warnings.map(|object| object["message"].clone()).collect();
+    assert_eq!(messages, ["this destination does not support --chmod (modes)"]);
+    let Some(server) = Vsftpd::start(Tls::None, &[]) else { return };
+    let line = format!("cp -a s ftp://127.0.0.1:{}/up/", server.port());
+    session.haul(&line).status(0).stderr_has(
+        "this destination does not support --archive (modes, owners, extended attributes, hard links)",
+    );
 }

@@ -35,6 +35,7 @@ mod ls;
 mod mount;
 mod moves;
 mod names;
+mod nested;
 mod packages;
 mod peer_paths;
 mod private;

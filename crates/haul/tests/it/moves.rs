@@ -8,7 +8,7 @@ use crate::folding::KINDS;
 use crate::ftp::vsftpd::{Tls, Vsftpd};
 use crate::image::Image;
 use crate::session::{Ran, Session};
-use crate::sftp::SftpSession;
+use crate::sftp::{Running, SftpSession};
 
 /// A directory on another file system than that of a session.
 fn elsewhere() -> Option<tempfile::TempDir> {
@@ -203,4 +203,85 @@ fn a_link_into_proc_is_not_replaced() {
     let status = session.command("cp f out").stdout(output).status().unwrap();
     assert_eq!(status.code(), Some(1));
     assert!(fs::symlink_metadata(session.path("out")).unwrap().is_symlink());
+}
+
+/// Starts a move, kills it once the source has lost a file, and runs it again. `new` is the local directory that gets the
+/// content of `d`.
+fn killed_and_repeated(session: &Session, line: &str, new: &Path, run: impl Fn(&str) -> Running) {
+    for n in 0..6_u8 {
+        session.write(format!("d/sub/{n}"), vec![n; 200_000]);
+    }
+    session.tool("touch -d 2001-02-03 d/sub/0");
+    let left = || fs::read_dir(session.path("d/sub")).map_or(0, Iterator::count);
+    let running = run(&line.replacen("mv", "mv --files 1 --bwlimit 400k", 1));
+    while left() > 4 {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    running.kill();
+    assert!(left() > 0, "it ended before it was killed");
+    // As if the kill had come just before the source was removed.
+    let complete = fs::read_dir(new.join("sub")).unwrap().flatten();
+    let complete = complete.map(|entry| entry.file_name().into_string().unwrap());
+    let complete = complete.filter(|name| !name.starts_with('.')).min().unwrap();
+    let moving = session.path(format!("d/sub/.{complete}.7-1a-2.haul-moving"));
+    fs::copy(new.join("sub").join(&complete), moving).unwrap();
+    // A marker of a run that was killed before it copied anything.
+    session.write("d/.haul.mark-7-1700000000000000000.haul-temp", "");
+    let output = run(line).finish();
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{line}: {printed}");
+    assert!(!session.has("d"), "{line}: {}", session.tool("find d"));
+    for n in 0..6_u8 {
+        let content = fs::read(new.join("sub").join(n.to_string())).unwrap();
+        assert!(content == vec![n; 200_000], "{line}: {n}");
+    }
+    let found = session.tool(&format!("find {} -mindepth 1", new.display()));
+    assert_eq!(found.lines().count(), 7, "{line}: {found}");
+    fs::remove_dir_all(new).unwrap();
+}
+
+/// Formerly, the second run moved the rest to `new/d`, and files stayed that the first one was about to remove.
+#[test]
+fn a_killed_move_of_a_directory_to_a_new_name_continues() {
+    if let Some(other) = elsewhere() {
+        let (session, new) = (Session::new(), other.path().join("new"));
+        let line = format!("mv d {}", new.display());
+        killed_and_repeated(&session, &line, &new, |line| Running::start(&session, line));
+    }
+    let sftp = SftpSession::start();
+    let new = sftp.session.path("far/new");
+    killed_and_repeated(&sftp.session, "mv d @/new", &new, |line| sftp.spawn(line));
+    let session = Session::new();
+    let server = dav::haul(&session);
+    let (line, new) = (format!("mv d {}new", server.url), server.root.join("new"));
+    killed_and_repeated(&session, &line, &new, |line| Running::start(&session, line));
+    for server in [dav::other("Apache", servers::apache()), dav::other("nginx", servers::nginx())] {
+        let (Some(server), session) = (server, Session::new()) else { continue };
+        let (line, new) = (format!("mv d {}new", server.url), server.root.join("new"));
+        killed_and_repeated(&session, &line, &new, |line| Running::start(&session, line));
+    }
+    let Some(server) = Vsftpd::start(Tls::None, &[]) else { return };
+    let line = format!("mv d ftp://127.0.0.1:{}/up/new", server.port());
+    killed_and_repeated(&session, &line, &server.root().join("new"), |line| {
+        Running::start(&session, line)
+    });
+}
+
+#[test]
+fn a_directory_is_moved_into_one_that_another_move_has_left() {
+    let Some(other) = elsewhere() else { return };
+    let session = Session::new().file("d/f", "f").file("d/.haul.move.haul-temp", "1");
+    let new = other.path().join("new");
+    for note in [None, Some("2")] {
+        fs::create_dir_all(&new).unwrap();
+        if let Some(note) = note {
+            fs::write(new.join(".haul.move.haul-temp"), note).unwrap();
+        }
+        session.haul(&format!("mv -n d {}", new.display())).status(0);
+        session.haul(&format!("cp -q d {}", new.display())).status(0).stderr("");
+        assert_eq!(fs::read(new.join("d/f")).unwrap(), b"f");
+        assert!(!new.join("d/.haul.move.haul-temp").exists());
+    }
+    session.haul(&format!("mv d {}", new.display())).status(0);
+    assert!(new.join("d/f").exists() && !session.has("d"));
 }

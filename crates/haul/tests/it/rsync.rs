@@ -222,6 +222,43 @@ fn backups_keep_replaced_and_removed_files() {
     session.haul("cp --backup-dir ../old s d").status(2).stderr_has("a path below DEST");
 }
 
+/// Formerly, the backup of `f` replaced the copy of `f~`, or that copy replaced the backup.
+#[test]
+fn a_backup_never_has_the_name_of_a_copied_file() {
+    for order in ["name", "name:desc", "size"] {
+        let session = two(("new", 200), ("old", 100))
+            .file("s/f~", "new~")
+            .file("d/f~", "o~")
+            .file("s/f.~2", "new.~2")
+            .file("d/f.~2", "o2")
+            .file("s/g~", "g~")
+            .file("d/g", "extra");
+        session.haul(&format!("sync -b --delete --order {order} s d")).status(0);
+        session.tool("cmp s/f d/f");
+        session.tool("cmp s/f~ d/f~");
+        session.tool("cmp s/f.~2 d/f.~2");
+        for (path, content) in
+            [("d/f.~1~", "old"), ("d/f~~", "o~"), ("d/f.~2~", "o2"), ("d/g.~1~", "extra")]
+        {
+            assert_eq!(session.read(path), content, "{order} {path}");
+        }
+        // Neither an earlier backup nor that of another file is replaced.
+        session.write("s/f", "newest");
+        session.haul("sync -b --delete s d").status(0);
+        for (path, content) in [("d/f.~1~", "old"), ("d/f.~2~", "o2"), ("d/f.~3~", "new")] {
+            assert_eq!(session.read(path), content, "{order} {path}");
+        }
+    }
+    let session = two(("new", 200), ("old", 100)).file("s/.old/f", "copied").file("a/f~", "a");
+    session.haul("sync --delete --backup-dir .old s d").status(0);
+    assert_eq!((session.read("d/.old/f"), session.read("d/f")), ("copied".into(), "new".into()));
+    assert_eq!(session.read("d/.old/f.~1"), "old");
+    // Of several sources, another one may have the name.
+    session.write("s/f", "newest");
+    session.haul("cp -b s/ a/ d").status(0);
+    assert_eq!((session.read("d/f~"), session.read("d/f.~1~")), ("a".into(), "new".into()));
+}
+
 /// The backup is a hard link where the file system supports hard links. Otherwise the old file is renamed, and renamed
 /// back if the new version fails.
 #[test]

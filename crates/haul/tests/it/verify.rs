@@ -1,5 +1,6 @@
 //! `haul verify`: manifests of several formats, and files that differ from them.
 
+use crate::dav;
 use crate::session::Session;
 
 const ABC: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
@@ -96,4 +97,43 @@ fn a_manifest_without_a_usable_digest_is_a_failure() {
         .haul("verify d/m")
         .status(1)
         .stderr_has("line 2 begins a PGP signature that does not end");
+}
+
+/// Formerly, the manifest itself was stored as a folder of parts, which nothing could read.
+#[test]
+fn the_manifest_of_split_files_is_one_file() {
+    let session = Session::new().file("src/big", vec![7; 2500]).file("src/sub/small", "s");
+    for n in 0..20 {
+        session.write(format!("src/f{n}"), "x");
+    }
+    for dst in ["dst", "dst"] {
+        session.haul(&format!("cp -q --split 1000 --manifest src/ {dst}")).status(0).stderr("");
+        assert!(session.path("dst/SHA256SUMS").is_file() && session.path("dst/big/02").is_file());
+        assert_eq!(session.read("dst/SHA256SUMS").lines().count(), 22);
+    }
+    session.haul("verify --strict --join dst").status(0);
+    session.haul("cp -q --split 1000 --manifest=../sums src/ dst").status(0);
+    assert_eq!(session.read("sums").lines().count(), 22);
+    session.write("dst/big/01", vec![8; 1000]);
+    session.haul("verify --join dst").status(1).stderr_has("big");
+}
+
+/// Formerly, a local file of that name was written below DEST.
+#[test]
+fn a_manifest_may_be_on_a_server() {
+    let session = Session::new().file("src/a", "a").file("src/b", "b");
+    let server = dav::haul(&session);
+    let url = &server.url;
+    session.haul(&format!("cp -q --manifest={url}sums/own src/ dst")).status(0);
+    assert_eq!(session.read("far/sums/own").lines().count(), 2);
+    assert_eq!(session.haul("ls dst").out(), "a\nb\n");
+    // In DEST, it lists paths below itself, and is not removed.
+    for _ in 0..2 {
+        let line = format!("sync -q --delete --manifest={url}to/own src/ {url}to");
+        session.haul(&line).status(0).stderr("");
+        assert_eq!(session.haul("ls far/to").out(), "a\nb\nown\n");
+        session.haul(&format!("verify --strict {url}to/own")).status(0);
+    }
+    session.haul(&format!("cp --manifest={url}to/ src/ dst")).status(1).stderr_has("directory");
+    session.haul("cp --manifest=ftp:///x src/ dst").status(2);
 }

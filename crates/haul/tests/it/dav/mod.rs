@@ -34,10 +34,17 @@ enum Runs {
 
 /// haul's own server, for the session's directory `far`.
 pub(crate) fn haul(session: &Session) -> DavServer {
-    std::fs::create_dir_all(session.path("far")).unwrap();
-    let (serving, object) = Serving::json(session, "serve dav far --listen 127.0.0.1:0");
+    haul_for(session, "far")
+}
+
+/// haul's own server, for a directory of the session.
+pub(crate) fn haul_for(session: &Session, directory: &str) -> DavServer {
+    let root = session.path(directory);
+    std::fs::create_dir_all(&root).unwrap();
+    let line = format!("serve dav {directory} --listen 127.0.0.1:0");
+    let (serving, object) = Serving::json(session, &line);
     let url = object["url"].as_str().unwrap().replacen("http", "dav", 1);
-    DavServer { name: "haul", url, root: session.path("far"), _server: Runs::Haul(serving) }
+    DavServer { name: "haul", url, root, _server: Runs::Haul(serving) }
 }
 
 /// Another server, unless it is missing.

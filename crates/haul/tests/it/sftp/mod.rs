@@ -156,7 +156,7 @@ impl Running {
     }
 
     /// Waits for its end.
-    fn finish(mut self) -> Output {
+    pub(crate) fn finish(mut self) -> Output {
         self.0.take().unwrap().wait_with_output().unwrap()
     }
 

@@ -1,0 +1,115 @@
+//! `--delete` where one tree is reachable under two locations: a server of this machine and its disk, two names of a
+//! host, a mounted directory. Paths and file IDs do not show then that the source is inside the destination, or the
+//! reverse, and `--delete` would remove the source.
+//!
+//! | case | how it is noticed |
+//! |---|---|
+//! | the destination is the source, or inside it | the destination has a [`Marker`] while the source is walked |
+//! | the source is inside the destination | before anything is removed from a directory that has an entry of the source's name, a marker in it is looked up in the source |
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use futures_util::StreamExt;
+use haul_storage::{Error, ErrorKind, RelPath, Result, is_part_name};
+
+use crate::job::NumberedJob;
+use crate::marker::Marker;
+
+/// What a run knows about trees with two locations.
+#[derive(Debug, Default)]
+pub struct Overlaps {
+    /// By job: the name of an entry of the source's top directory; `None` if it is empty.
+    probes: Mutex<HashMap<usize, Option<Vec<u8>>>>,
+    /// Jobs whose destination is inside their source.
+    inside: Mutex<HashSet<usize>>,
+    /// Jobs for which that could not be tested, and why.
+    untested: Mutex<HashMap<usize, String>>,
+}
+
+impl Overlaps {
+    /// Notes that the destination of a job is in its source.
+    pub fn note_inside(&self, job: usize) {
+        lock(&self.inside).insert(job);
+    }
+
+    /// Whether the destination of a job is in its source.
+    pub fn is_inside(&self, job: usize) -> bool {
+        lock(&self.inside).contains(&job)
+    }
+
+    /// Notes that no marker could be set in the destination of a job.
+    pub fn note_untested(&self, job: usize, error: &Error) {
+        lock(&self.untested).insert(job, error.cause());
+    }
+
+    /// Fails if it could not be tested whether the destination of a job is in its source.
+    ///
+    /// # Errors
+    /// `InvalidInput`.
+    pub fn refuse_untested(&self, job: &NumberedJob) -> Result<()> {
+        match lock(&self.untested).get(&job.index) {
+            Some(cause) => Err(refusal(job, &job.job.destination_path).because(format!(
+                "whether it is inside the source cannot be tested ({cause}); nothing was removed"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// Fails if a directory of the destination is the top directory of the source. `has` is whether a name is in it.
+    ///
+    /// # Errors
+    /// `InvalidInput` if it is; those of the test.
+    pub async fn refuse_source(
+        &self,
+        job: &NumberedJob,
+        directory: &RelPath,
+        has: impl AsyncFnOnce(&[u8]) -> Result<bool>,
+    ) -> Result<()> {
+        if let Some(name) = self.probe(job).await?
+            && !has(&name).await?
+        {
+            return Ok(());
+        }
+        let (source, destination) = (&*job.job.source, &*job.job.destination);
+        let marker = Marker::set(destination, directory).await.map_err(|error| {
+            refusal(job, directory).because(format!(
+                "whether it is the source of this run, under another path, cannot be tested ({})",
+                error.cause()
+            ))
+        })?;
+        let is_source = marker.is_in(source, &job.job.source_path).await;
+        let removed = marker.remove().await;
+        if is_source? {
+            return Err(
+                refusal(job, directory).because("it is the source of this run, under another path")
+            );
+        }
+        removed
+    }
+
+    /// The name of an entry of the source's top directory: a long one, which few other directories have.
+    async fn probe(&self, job: &NumberedJob) -> Result<Option<Vec<u8>>> {
+        if let Some(name) = lock(&self.probes).get(&job.index) {
+            return Ok(name.clone());
+        }
+        let mut listing = job.job.source.list(&job.job.source_path).await?;
+        let mut longest: Option<Vec<u8>> = None;
+        while let (None, Some(batch)) = (&longest, listing.next().await) {
+            let batch = batch?;
+            let names = batch.iter().map(|entry| entry.path.name());
+            let names = names.filter(|name| !is_part_name(name));
+            longest = names.max_by_key(|name| name.len()).map(<[u8]>::to_vec);
+        }
+        lock(&self.probes).insert(job.index, longest.clone());
+        Ok(longest)
+    }
+}
+
+fn refusal(job: &NumberedJob, path: &RelPath) -> Error {
+    Error::new(ErrorKind::InvalidInput, "delete").at(job.destination_name(path))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
