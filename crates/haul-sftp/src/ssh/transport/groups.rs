@@ -55,7 +55,7 @@ impl Group {
         let parameters = BoxedMontyParams::new(prime);
         let exponent = Zeroizing::new(number(exponent, EXPONENT)?);
         let two = BoxedMontyForm::new(number(&[2], self.bits)?, &parameters);
-        let public = two.pow(&*exponent).retrieve().to_be_bytes();
+        let public = two.pow(&exponent).retrieve().to_be_bytes();
         Ok(Secret { exponent, parameters, public })
     }
 
@@ -88,7 +88,7 @@ impl Secret {
         if theirs <= one || theirs >= prime.wrapping_sub(&one) {
             return Err(wrong());
         }
-        let shared = BoxedMontyForm::new(theirs, &self.parameters).pow(&*self.exponent);
+        let shared = BoxedMontyForm::new(theirs, &self.parameters).pow(&self.exponent);
         let shared = Zeroizing::new(Zeroizing::new(shared).retrieve());
         Ok(Zeroizing::new(shared.to_be_bytes().into_vec()))
     }
