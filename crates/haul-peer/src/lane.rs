@@ -56,17 +56,34 @@ pub(crate) fn adapt(socket: &TcpStream, rtt: Duration) -> io::Result<()> {
 /// Counts the signs that the other side of a lane is alive: bytes received, and bytes of bulk data that the connection
 /// has accepted. Sent messages do not count, since the connection has room for them in any case.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Traffic(Arc<AtomicU64>);
+pub(crate) struct Traffic(Arc<Counts>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    all: AtomicU64,
+    /// Those of complete messages that are no progress.
+    idle: AtomicU64,
+}
 
 impl Traffic {
     /// Adds bytes.
     pub(crate) fn add(&self, bytes: usize) {
-        self.0.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.0.all.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Notes that the last bytes were a message that only shows that the other side is alive.
+    pub(crate) fn add_idle(&self, bytes: usize) {
+        self.0.idle.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// Bytes so far.
     pub(crate) fn bytes(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+        self.0.all.load(Ordering::Relaxed)
+    }
+
+    /// Bytes so far without those of messages that only show that the other side is alive.
+    pub(crate) fn progress(&self) -> u64 {
+        self.bytes().saturating_sub(self.0.idle.load(Ordering::Relaxed))
     }
 }
 

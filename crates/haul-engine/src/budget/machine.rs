@@ -31,7 +31,7 @@ pub struct Budget<T> {
     /// Bytes that members have left to move.
     left: BTreeMap<u64, u64>,
     link: LinkStatus,
-    /// When a release last left no bytes in flight; `None` if none has since measurements were discarded.
+    /// When the last bytes in flight were released; `None` if none has since measurements were discarded.
     quiet_since: Option<Duration>,
 }
 
@@ -155,7 +155,8 @@ impl<T> Budget<T> {
     ) {
         self.grants.release(member, in_flight, held);
         let left = self.grants.in_flight();
-        if left == 0 {
+        // Bytes that have arrived may be held for long: their release does not show that the path was used.
+        if left == 0 && in_flight > 0 {
             self.quiet_since = Some(now);
         }
         self.grant();

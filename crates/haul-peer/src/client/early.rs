@@ -168,12 +168,12 @@ impl fmt::Debug for Early {
     }
 }
 
-/// A listing that is not taken is cancelled.
+/// Requests whose responses are not taken are cancelled.
 impl Drop for Early {
     fn drop(&mut self) {
         let [space, list] = [&self.space, &self.list].map(|sent| sent.as_ref().map(|sent| sent.id));
         for id in [Some(STAT), space, list].into_iter().flatten() {
-            if self.lane.session.forget(id) && id == LIST {
+            if self.lane.session.forget(id) {
                 cancel(&self.lane, id);
             }
         }

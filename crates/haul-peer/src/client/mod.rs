@@ -162,7 +162,7 @@ impl PeerHost {
             return self.once(lane, body).await;
         }
         let mut responses = send_on(&lane, body)?;
-        let _forget = Forget(&lane.session, responses.id);
+        let _forget = Forget(&lane, responses.id);
         responses.message().await
     }
 
@@ -226,6 +226,50 @@ mod tests {
         assert!(!host.is_closed());
         drop(unsent);
         assert!(host.is_closed());
+    }
+
+    /// Formerly, a digest of a huge file that its caller had given up, and repeated, went on.
+    #[tokio::test(start_paused = true)]
+    async fn a_request_without_a_response_is_cancelled() {
+        let path = || Bytes::from_static(b"file");
+        let whole = messages::ReadWhole { paths: vec![path()], limit: 7 };
+        for request in [
+            to_server::Body::Digest(messages::DigestOf { path: path(), kind: 1 }),
+            to_server::Body::ReadWhole(whole),
+            to_server::Body::Metadata(messages::PathOf { path: path() }),
+        ] {
+            let World { host, session, lane, mut sent, .. } = World::new().await;
+            host.forget_early().await;
+            drop(requests(&mut sent));
+            // Its caller drops it, or the limit ends it.
+            for is_dropped in [true, false] {
+                let outcome = host.request_on(Arc::clone(&lane), request.clone());
+                let limit = Duration::from_secs(if is_dropped { 5 } else { 86_400 });
+                let outcome = timeout(limit, outcome).await;
+                assert_eq!(outcome.is_err(), is_dropped);
+                let sent = requests(&mut sent);
+                let cancel = messages::Cancel { id: sent[0].id, once: false };
+                assert_eq!(sent[0].body, Some(request.clone()));
+                assert_eq!(sent[1].body, Some(to_server::Body::Cancel(cancel)));
+            }
+            // One that has its response is not.
+            let outcome = host.request_on(Arc::clone(&lane), request.clone());
+            let responding = async {
+                while !session.is_waiting() {
+                    tokio::task::yield_now().await;
+                }
+                let id = loop {
+                    match requests(&mut sent).pop() {
+                        Some(request) => break request.id,
+                        None => tokio::task::yield_now().await,
+                    }
+                };
+                respond(&session, id, to_client::Body::Done(messages::Empty {}));
+            };
+            let (outcome, ()) = tokio::join!(outcome, responding);
+            outcome.unwrap();
+            assert!(requests(&mut sent).is_empty());
+        }
     }
 
     /// Formerly, a lane that the pool released meanwhile was closed right after the request, and the response was lost.

@@ -26,7 +26,7 @@ use crate::tls::{self, Binding, ProofKey, Role};
 use crate::wire::convert::{self, clipped, fixed, required};
 use crate::wire::messages::code::Refusal;
 use crate::wire::messages::{self, to_client, to_server};
-use crate::wire::{Frame, MIN_VERSION, VERSION, decode};
+use crate::wire::{FRAME_HEADER, Frame, MIN_VERSION, VERSION, decode};
 
 /// A lane that has dialled waits this long for another one to open the session, then dials again: a server accepts a
 /// Hello within 15 s.
@@ -154,7 +154,12 @@ impl Run {
         let receiving = async {
             while let Some(frame) = frames.next().await? {
                 match frame {
-                    Frame::Message(bytes) => session.message(bytes)?,
+                    Frame::Message(bytes) => {
+                        let length = FRAME_HEADER + bytes.len();
+                        if !session.message(bytes)? {
+                            traffic.add_idle(length);
+                        }
+                    }
                     Frame::Bulk(header, data) => session.piece(header, data),
                     Frame::Skipped => {}
                 }
@@ -448,6 +453,7 @@ mod tests {
     use std::sync::Mutex;
 
     use bytes::BytesMut;
+    use futures_util::future::join_all;
     use haul_net::Waits;
     use haul_storage::Retry;
     use tokio::io::{AsyncReadExt, DuplexStream, duplex, split};
@@ -455,9 +461,10 @@ mod tests {
     use tokio::time::sleep;
 
     use super::super::reach::Path;
+    use super::super::reading::Reading;
     use super::super::testing::World;
     use super::*;
-    use crate::wire::{Deframer, FRAME_HEADER, Limits, message_frame};
+    use crate::wire::{Deframer, Limits, message_frame};
 
     /// The task of a further lane.
     fn run(session: &Arc<Session>, messages: &UnboundedSender<Bytes>) -> Run {
@@ -525,20 +532,59 @@ mod tests {
         drop(messages);
     }
 
-    /// A server that responds to Pings only.
-    async fn respond_to_pings(mut lane: DuplexStream) {
+    /// A server whose disk hangs: it responds to Pings and Cancels only.
+    async fn respond_without_a_disk(mut lane: DuplexStream) {
         let mut deframer = Deframer::new(Limits::FULL);
         let mut buffer = BytesMut::new();
         while lane.read_buf(&mut buffer).await.unwrap() > 0 {
             deframer.push(buffer.split().freeze());
             while let Some(Frame::Message(bytes)) = deframer.next_frame().unwrap() {
                 let request: messages::ToServer = decode(bytes).unwrap();
-                if let Some(to_server::Body::Ping(_)) = request.body {
-                    let body = Some(to_client::Body::Pong(messages::Empty {}));
-                    let pong = message_frame(&messages::ToClient { id: request.id, body }).unwrap();
-                    lane.write_all(&pong).await.unwrap();
-                }
+                let body = match request.body {
+                    Some(to_server::Body::Ping(_)) => to_client::Body::Pong(messages::Empty {}),
+                    Some(to_server::Body::Cancel(_)) => to_client::Body::Done(messages::Empty {}),
+                    _ => continue,
+                };
+                let response = messages::ToClient { id: request.id, body: Some(body) };
+                lane.write_all(&message_frame(&response).unwrap()).await.unwrap();
             }
+        }
+    }
+
+    /// A lane to a server whose disk hangs.
+    fn lane_without_a_disk(session: &Arc<Session>) -> Arc<Lane> {
+        let (near, far) = duplex(1 << 20);
+        let (reading, writing) = split(near);
+        let (messages, waiting) = unbounded_channel();
+        let run = run(session, &messages);
+        let (is_ended, rtt) = (Arc::clone(&run.is_ended), Duration::ZERO);
+        let path = LinkPath { kind: PathKind::Direct, address: "192.0.2.1:7".parse().unwrap() };
+        let (number, gauge, session) = (run.number, None, Arc::clone(session));
+        tokio::spawn(respond_without_a_disk(far));
+        tokio::spawn(run.until_ended(Frames::new(reading), writing, waiting));
+        Arc::new(Lane { session, number, messages, is_ended, rtt, gauge, path })
+    }
+
+    /// Formerly, the responses to the Cancels of the first requests that were given up counted as progress, and each of
+    /// the other requests waited once more.
+    #[tokio::test(start_paused = true)]
+    async fn requests_that_are_given_up_do_not_extend_the_wait_for_others() {
+        // Many responses to Cancels arrive in a second, and one alone.
+        for (count, apart) in [(2, 100), (100, 25)] {
+            let World { session, .. } = World::new().await;
+            let lane = lane_without_a_disk(&session);
+            let reads = (0..count).map(|nth| {
+                let lane = &lane;
+                async move {
+                    sleep(Duration::from_millis(nth * apart)).await;
+                    let start = Instant::now();
+                    let mut reading = Reading::ahead(lane, 7, 100).unwrap();
+                    let reading = timeout(Duration::from_secs(3600), reading.next());
+                    assert!(reading.await.unwrap().is_err());
+                    assert_eq!(start.elapsed().as_secs(), 60, "{nth} of {count}");
+                }
+            });
+            join_all(reads).await;
         }
     }
 
@@ -551,24 +597,7 @@ mod tests {
             Waits::new(move |wait| lock(&sink).push((wait.what.clone(), wait.waited.as_secs())));
         let taken = || std::mem::take(&mut *lock(&reports));
         let World { host, session, .. } = World::with(waits.of("peer")).await;
-        let (near, far) = duplex(1 << 20);
-        let (reading, writing) = split(near);
-        let (messages, waiting) = unbounded_channel();
-        let run = run(&session, &messages);
-        let (is_ended, rtt) = (Arc::clone(&run.is_ended), Duration::ZERO);
-        let path = LinkPath { kind: PathKind::Direct, address: "192.0.2.1:7".parse().unwrap() };
-        let (number, gauge) = (run.number, None);
-        let lane = Arc::new(Lane {
-            session: Arc::clone(&session),
-            number,
-            messages,
-            is_ended,
-            rtt,
-            gauge,
-            path,
-        });
-        tokio::spawn(respond_to_pings(far));
-        tokio::spawn(run.until_ended(Frames::new(reading), writing, waiting));
+        let lane = lane_without_a_disk(&session);
         let photos = || Bytes::from_static(b"photos");
         let create = messages::Create { path: photos(), options: None };
         for (request, what, limit) in [

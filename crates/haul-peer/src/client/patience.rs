@@ -8,8 +8,10 @@
 //! response is given up after [`SILENCE`] without progress, or after [`LASTING`] while a request is pending that may
 //! legitimately take long, as over SFTP:
 //!
-//! - Progress is what arrives on any lane, and the bytes of transfers in both directions. Pongs do not count. So a
-//!   request may wait for others without a limit of its own: a server executes 64 reads at a time.
+//! - Progress is a response to a request, on any lane, and the bytes of transfers in both directions. So a request may
+//!   wait for others without a limit of its own: a server executes 64 reads at a time. Pongs do not count, nor do
+//!   responses to notices such as Cancel, which a server sends even if its disk hangs: otherwise, each request that is
+//!   given up, and cancelled, would extend the wait for the others.
 //! - Requests that flush, allocate or free blocks take as long as the disk does, and those that read all of a file as
 //!   long as its size demands. All other requests use the same disk, so they get the longest limit that is pending.
 //! - Only the time in which a task waits counts, not that of a slow consumer.
@@ -19,7 +21,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::pending;
-use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -27,7 +28,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use haul_net::HostWaits;
 use haul_storage::{Error, ErrorKind, Result, text};
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use crate::wire::messages::{self, to_server::Body};
 
@@ -88,7 +89,7 @@ impl Patience {
         &self.waits
     }
 
-    /// The peer has sent something other than a Pong, or taken bytes of an upload.
+    /// The peer has responded to a request, or bytes of a transfer have moved.
     pub(super) fn on_progress(&self) {
         self.progress.fetch_add(1, Ordering::Relaxed);
         self.waits.on_activity();
@@ -111,7 +112,13 @@ impl Patience {
         subject: &Subject,
         response: impl Future<Output = T>,
     ) -> Result<T> {
-        self.waits.watch(|| subject.to_string(), self.limited(subject, response)).await
+        let response = self.waits.watch(|| subject.to_string(), response);
+        // Outside of the watched wait: a response that is given up is no sign of life.
+        tokio::select! {
+            biased;
+            response = response => Ok(response),
+            error = self.exhausted(subject) => Err(error),
+        }
     }
 
     /// Awaits a response that is late by as much as a file's size demands. `size`, in bytes, is awaited only if the
@@ -132,22 +139,20 @@ impl Patience {
         }
     }
 
-    async fn limited<T>(&self, subject: &Subject, response: impl Future<Output = T>) -> Result<T> {
-        let mut response = pin!(response);
+    /// Waits until the peer has made no progress for as long as the pending requests permit. Returns that as an error.
+    async fn exhausted(&self, subject: &Subject) -> Error {
         let (mut progress, mut silent) = (self.progress.load(Ordering::Relaxed), Duration::ZERO);
         loop {
             let step = self.limit(subject).saturating_sub(silent).min(STEP);
-            if let Ok(response) = timeout(step, response.as_mut()).await {
-                return Ok(response);
-            }
+            sleep(step).await;
             silent += step;
             let before = std::mem::replace(&mut progress, self.progress.load(Ordering::Relaxed));
             if progress != before {
                 silent = Duration::ZERO;
             } else if silent >= self.limit(subject) {
                 let silent = silent.as_secs();
-                return Err(Error::new(ErrorKind::Unreachable, "talk to the peer")
-                    .because(format!("the peer made no progress for {silent} s ({subject})")));
+                return Error::new(ErrorKind::Unreachable, "talk to the peer")
+                    .because(format!("the peer made no progress for {silent} s ({subject})"));
             }
         }
     }
@@ -264,7 +269,7 @@ impl fmt::Display for Subject {
 mod tests {
     use haul_net::Waits;
     use haul_storage::RelPath;
-    use tokio::time::{Instant, advance};
+    use tokio::time::{Instant, advance, timeout};
 
     use super::*;
     use crate::wire::convert::path_bytes;
@@ -354,6 +359,22 @@ mod tests {
             }
             () = progress => {}
         }
+    }
+
+    /// Formerly, the end of a wait that was given up counted as a sign of life.
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_that_is_given_up_does_not_delay_the_report_of_another_one() {
+        let reports = Arc::new(Mutex::new(Vec::new()));
+        let sink = Arc::clone(&reports);
+        let waits = Waits::new(move |wait| sink.lock().unwrap().push(wait.waited.as_secs()));
+        let (patience, subject) = (Patience::new(waits.of("peer")), list());
+        let second = async {
+            sleep(Duration::from_secs(45)).await;
+            waited(&patience, &subject).await
+        };
+        tokio::join!(waited(&patience, &subject), second);
+        // At 10 and 40 s the first one; at 70 and 100 s the second one.
+        assert_eq!(*reports.lock().unwrap(), [10, 40, 25, 55]);
     }
 
     /// They use the same disk.

@@ -21,8 +21,8 @@ const LOST: Duration = Duration::from_secs(30);
 /// How often a lane is checked.
 const CHECK_PERIOD: Duration = Duration::from_secs(1);
 
-/// More bytes than Pongs take in a [`CHECK_PERIOD`]: up to 17 for each, and a server sends at most two of them in 10 s.
-const PONGS: u64 = 64;
+/// Longer than messages that are no progress, such as Pongs: they are discounted only when they are complete.
+const SHORT: u64 = 64;
 
 /// If checks are further apart than this, the program was suspended. What has arrived meanwhile is yet to be read, and
 /// the other side may have been suspended as well.
@@ -34,16 +34,16 @@ pub(super) async fn lost(
     messages: &WeakUnboundedSender<Bytes>,
     traffic: &Traffic,
 ) {
-    let mut moved = traffic.bytes();
-    let mut silence = Silence::new(Instant::now(), moved);
+    let mut progress = traffic.progress();
+    let mut silence = Silence::new(Instant::now(), traffic.bytes());
     loop {
         sleep(CHECK_PERIOD).await;
-        let before = std::mem::replace(&mut moved, traffic.bytes());
-        if moved - before > PONGS {
+        let before = std::mem::replace(&mut progress, traffic.progress());
+        if progress.saturating_sub(before) > SHORT {
             // A long piece may take minutes over a slow link.
             session.patience.on_progress();
         }
-        match silence.check(Instant::now(), moved, session.is_waiting()) {
+        match silence.check(Instant::now(), traffic.bytes(), session.is_waiting()) {
             Action::Alive => {}
             Action::Ping => ping(session, messages),
             Action::Lost => return,

@@ -3,7 +3,7 @@
 use haul_storage::Result;
 
 use super::lane::Lane;
-use super::session::{Responses, Session, frame, lane_lost};
+use super::session::{Responses, frame, lane_lost};
 use crate::wire::message_frame;
 use crate::wire::messages::{self, to_server};
 
@@ -44,11 +44,14 @@ pub(super) fn cancel(lane: &Lane, id: u32) {
     }
 }
 
-/// Forgets a request when its caller stops waiting for the response.
-pub(super) struct Forget<'a>(pub(super) &'a Session, pub(super) u32);
+/// Forgets a request that may be executed twice when its caller stops waiting for responses, and cancels it if some are
+/// due: its caller may repeat it, and the server would still hash the file for the first one.
+pub(super) struct Forget<'a>(pub(super) &'a Lane, pub(super) u32);
 
 impl Drop for Forget<'_> {
     fn drop(&mut self) {
-        self.0.forget(self.1);
+        if self.0.session.forget(self.1) {
+            cancel(self.0, self.1);
+        }
     }
 }

@@ -77,6 +77,8 @@ enum Caller {
 struct Expects {
     /// Whether it is a read, whose pieces may come over any lane.
     is_read: bool,
+    /// Whether it is cancelled when its lane is lost, since its caller repeats it under another number.
+    is_cancelled: bool,
     /// Bytes of pieces.
     bytes: u64,
     /// Messages and pieces.
@@ -84,27 +86,24 @@ struct Expects {
 }
 
 impl Expects {
-    /// One message.
-    const ONE: Self = Self::messages(1);
-
-    /// At most `parts` messages.
-    const fn messages(parts: u64) -> Self {
-        Self { is_read: false, bytes: 0, parts }
-    }
+    /// One message, in response to a write or a request that is executed once.
+    const ONE: Self = Self { is_read: false, is_cancelled: false, bytes: 0, parts: 1 };
 
     /// What the server may send for a request. Of several outcomes, each may have a message of its own, and the last
     /// message may have none.
     fn of(body: &to_server::Body) -> Self {
-        match body {
-            to_server::Body::Read(read) => {
-                let parts = most_pieces(read.length);
-                Self { is_read: true, bytes: read.length, parts }
-            }
-            to_server::Body::List(_) => Self::messages(u64::from(LISTED_AHEAD) + 1),
-            to_server::Body::Stat(stat) => Self::messages(stat.paths.len() as u64 + 1),
-            to_server::Body::ReadWhole(read) => Self::messages(read.paths.len() as u64 + 1),
-            _ => Self::ONE,
-        }
+        let parts = match body {
+            to_server::Body::Read(read) => most_pieces(read.length),
+            to_server::Body::List(_) => u64::from(LISTED_AHEAD) + 1,
+            to_server::Body::Stat(stat) => stat.paths.len() as u64 + 1,
+            to_server::Body::ReadWhole(read) => read.paths.len() as u64 + 1,
+            _ => 1,
+        };
+        let (is_read, bytes) = match body {
+            to_server::Body::Read(read) => (true, read.length),
+            _ => (false, 0),
+        };
+        Self { is_read, is_cancelled: !body.is_once(), bytes, parts }
     }
 }
 
@@ -254,23 +253,24 @@ impl Session {
         }
     }
 
-    /// Passes a message to the request that it responds to.
+    /// Passes a message to the request that it responds to. Returns whether it is progress: see `patience`.
     ///
     /// # Errors
     /// If it cannot be decoded, which ends the lane.
-    pub(super) fn message(&self, bytes: Bytes) -> Result<()> {
+    pub(super) fn message(&self, bytes: Bytes) -> Result<bool> {
         let messages::ToClient { id, body } = decode(bytes)?;
         // A kind of response that only a later version has; no request of this one expects it.
-        let Some(body) = body else { return Ok(()) };
-        if !matches!(body, to_client::Body::Pong(_)) {
-            self.patience.on_progress();
-        }
+        let Some(body) = body else { return Ok(false) };
         if let (0, to_client::Body::Refused(refused)) = (id, &body) {
             self.dismiss(refused);
-            return Ok(());
+            return Ok(true);
         }
         let mut all = self.lock();
-        let Some(waiting) = all.get_mut(&id) else { return Ok(()) };
+        let is_progress = is_progress(all.get(&id).map(|waiting| &waiting.caller), &body);
+        if is_progress {
+            self.patience.on_progress();
+        }
+        let Some(waiting) = all.get_mut(&id) else { return Ok(is_progress) };
         match &mut waiting.caller {
             Caller::Notice(notice) => {
                 let once = notice.body.as_ref().is_some_and(to_server::Body::is_once);
@@ -296,7 +296,7 @@ impl Session {
                 }
             }
         }
-        Ok(())
+        Ok(is_progress)
     }
 
     /// Fails all requests, since the server has ended the share: neither a retry nor another lane helps.
@@ -341,7 +341,8 @@ impl Session {
         }
     }
 
-    /// Fails the requests that may have been lost with a lane; notices are sent again. If the lane was closed, not
+    /// Fails the requests that may have been lost with a lane, and cancels those that are repeated under another number:
+    /// the server may still execute them. Notices are sent again. If the lane was closed, not
     /// lost, all pieces and notices on it have arrived. The end of the last lane fails all requests, and clears the
     /// outbox.
     pub(super) fn lane_ended(&self, lane: u64, was_closed: bool) {
@@ -363,7 +364,7 @@ impl Session {
         for (id, Waiting { caller, .. }) in lost {
             match caller {
                 Caller::Task { expects, responses } => {
-                    if expects.is_read {
+                    if expects.is_cancelled {
                         self.notice(to_server::Body::Cancel(messages::Cancel { id, once: false }));
                     }
                     tasks.push(responses);
@@ -453,6 +454,20 @@ impl Session {
 
     fn lock(&self) -> MutexGuard<'_, HashMap<u32, Waiting>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether a response shows that the server makes progress. Pongs do not, nor do responses to notices: the server sends
+/// them at once, even if its disk hangs. Only an `Abort` waits for the disk. A late response to a request that was
+/// forgotten is progress, too.
+const fn is_progress(caller: Option<&Caller>, body: &to_client::Body) -> bool {
+    match (caller, body) {
+        (_, to_client::Body::Pong(_)) => false,
+        (Some(Caller::Notice(notice)), to_client::Body::Done(_)) => {
+            matches!(notice.body, Some(to_server::Body::Abort(_)))
+        }
+        (Some(Caller::Notice(_)), _) => false,
+        (Some(Caller::Task { .. }) | None, _) => true,
     }
 }
 
@@ -602,6 +617,30 @@ mod tests {
         responses.message().await.unwrap();
         assert_eq!(responses.message().await.unwrap_err().kind(), ErrorKind::Protocol);
         assert!(responses.outcome().await.is_none());
+    }
+
+    /// Formerly, only reads were: the server hashed a file for the lost request and for its repetition.
+    #[test]
+    fn requests_that_are_lost_with_their_lane_are_cancelled_unless_they_are_sent_again() {
+        let session = session(2);
+        let path = || Bytes::from_static(b"file");
+        let digest = to_server::Body::Digest(messages::DigestOf { path: path(), kind: 1 });
+        let requests = [digest, to_server::Body::Read(messages::Read::default()), remove()];
+        let mut sent: Vec<_> = requests.iter().map(|body| session.register(1, body)).collect();
+        sent.push(session.register_once(session.number(), 1, Subject::of(&remove())));
+        let write = session.register_write(7);
+        session.taken(write.id, 1);
+        session.lane_ended(1, false);
+        let mut cancelled: Vec<_> = session
+            .take_notices()
+            .into_iter()
+            .map(|notice| match notice.body {
+                Some(to_server::Body::Cancel(messages::Cancel { id, once: false })) => id,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        cancelled.sort();
+        assert_eq!(cancelled, [sent[0].id, sent[1].id]);
     }
 
     #[test]

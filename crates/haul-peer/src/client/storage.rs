@@ -123,7 +123,7 @@ impl PeerStorage {
         let remote = paths.iter().map(|path| self.bytes(path)).collect();
         let request = to_server::Body::Stat(messages::Stat { paths: remote });
         let (lane, mut responses) = self.host.send(request).await?;
-        let _forget = Forget(&lane.session, responses.id);
+        let _forget = Forget(&lane, responses.id);
         let mut found = Vec::new();
         loop {
             let to_client::Body::Entries(entries) = responses.message().await? else {

@@ -28,7 +28,9 @@ struct Behind {
     memory: Arc<MemoryStorage>,
     storage: Arc<PeerStorage>,
     proxy: FaultProxy,
-    _shared: Shared,
+    shared: Shared,
+    /// The number of the session.
+    session: u64,
 }
 
 async fn set_up() -> Behind {
@@ -37,7 +39,8 @@ async fn set_up() -> Behind {
     let shared = share_storage(served, |_| {}).await;
     let proxy = FaultProxy::to(shared.server.addresses()[0]).start().unwrap();
     let storage = open(&behind(&shared, &proxy)).await.unwrap();
-    Behind { memory, storage, proxy, _shared: shared }
+    let session = shared.server.sessions().status()[0].number;
+    Behind { memory, storage, proxy, shared, session }
 }
 
 impl Behind {
@@ -82,6 +85,9 @@ impl Behind {
             assert!(start.elapsed() < PATIENCE, "{error}");
             sleep(Duration::from_millis(20)).await;
         }
+        let sessions = self.shared.server.sessions().status();
+        let numbers: Vec<_> = sessions.iter().map(|session| session.number).collect();
+        assert_eq!(numbers, [self.session], "the session was replaced");
     }
 
     /// From now on, the client receives nothing on the lanes that are open now.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::StreamExt;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, select_all};
 use haul_net::{HostWaits, Waits};
 use haul_peer::client::{PeerHost, PeerOptions, PeerStorage};
 use haul_peer::identity::Identity;
@@ -20,7 +20,7 @@ use haul_storage::{
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::{PATIENCE, path, share_storage};
 
@@ -139,21 +139,54 @@ async fn a_request_that_the_disk_of_the_share_does_not_complete_is_reported() {
     }
 }
 
-/// With `--timeout 1`.
+/// With `--timeout 4`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_without_a_response_fails_and_its_session_remains_usable() {
     let memory = MemoryStorage::new();
     memory.add_file("a/f", "content");
     let shared = share_storage(Arc::<MemoryStorage>::clone(&memory), |_| {}).await;
-    let waits = Waits::default().with_silence(Duration::from_secs(1)).of("peer");
+    let waits = Waits::default().with_silence(Duration::from_secs(4)).of("peer");
     let storage = open(&shared.ticket, waits).await.unwrap();
     memory.faults().on(Operation::List).stall();
     let error = timeout(PATIENCE, storage.list(&path("a"))).await.unwrap().map(drop).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
-    let cause = "the peer made no progress for 1 s (response to LIST a)";
+    let cause = "the peer made no progress for 4 s (response to LIST a)";
     assert!(error.to_string().contains(cause), "{error}");
     memory.faults().clear();
     assert_eq!(storage.list(&path("a")).await.unwrap().next().await.unwrap().unwrap().len(), 1);
+}
+
+/// Formerly, the server executed abandoned requests as long as its disk hung. A session has at most 8192 requests in
+/// progress: with more, the server read nothing from its lanes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn abandoned_requests_are_stopped() {
+    const AT_ONCE: u64 = 1000;
+    let memory = MemoryStorage::builder().with_digests().build();
+    memory.add_file("a/f", "content");
+    let shared = share_storage(Arc::<MemoryStorage>::clone(&memory), |_| {}).await;
+    let storage = open(&shared.ticket, HostWaits::default()).await.unwrap();
+    for operation in [Operation::Digest, Operation::ReadWhole] {
+        memory.faults().on(operation).stall();
+        for batch in 1..=9 {
+            let file = path("a/f");
+            let requests = (0..AT_ONCE).map(|_| async {
+                match operation {
+                    Operation::Digest => storage.digest(&file, DigestKind::Sha256).await.map(drop),
+                    _ => storage.read_whole(&file, 100).await.map(drop),
+                }
+            });
+            let begun = async {
+                while memory.faults().count(operation) < batch * AT_ONCE {
+                    sleep(Duration::from_millis(5)).await;
+                }
+            };
+            tokio::select! {
+                outcome = select_all(requests.map(Box::pin)) => panic!("{:?}", outcome.0),
+                begun = timeout(PATIENCE, begun) => begun.unwrap(),
+            }
+        }
+        timeout(PATIENCE, storage.stat(&path("a/f"))).await.unwrap().unwrap();
+    }
 }
 
 /// A peer that accepts connections and then sends nothing, with or without the TLS handshake.

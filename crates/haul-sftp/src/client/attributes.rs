@@ -24,8 +24,8 @@ use haul_storage::{Error, ErrorKind};
 use crate::codec::Attrs;
 
 pub(super) use setting::{
-    check_times, of_new_file, request_set, set, set_of_link, set_outcome, set_owner_first, settle,
-    times_request, try_again,
+    check_times, of_new_file, request_set, set, set_mode_of_file, set_of_link, set_outcome,
+    set_owner_first, settle, times_request, try_again,
 };
 
 /// Set-user-ID and set-group-ID.

@@ -8,6 +8,7 @@
 use bytes::Bytes;
 use haul_storage::{CommitOptions, Error, ErrorKind, RelPath, Result, aside_name};
 
+use super::attributes;
 use super::error;
 use super::inner::Inner;
 use super::session::{Pending, Session};
@@ -77,6 +78,16 @@ impl Inner {
         let Some(mode) = mode.filter(|mode| *mode != self.default_mode) else { return Ok(()) };
         if self.host.attributes.has_no_mode() {
             return Ok(());
+        }
+        if attributes::set_mode_of_file(self, to, mode).await? {
+            return Ok(());
+        }
+        // SETSTAT follows a link.
+        let found = self.host.request_with_retries(&Request::Lstat(to.clone())).await?;
+        let found = error::attrs("access", found).map_err(|error| self.at(error, path))?;
+        if found.kind().is_some_and(|kind| kind != FileKind::File) {
+            let error = Error::new(ErrorKind::Changed, "set the mode");
+            return Err(self.at(error.because("the part file was replaced"), path));
         }
         let attrs = Attrs { permissions: Some(mode), ..Attrs::default() };
         let response = self.host.request_once(&Request::Setstat(to.clone(), attrs)).await?;

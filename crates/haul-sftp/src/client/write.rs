@@ -84,12 +84,7 @@ impl SftpUpload {
         let mut journal =
             PartJournal::look(claim.journal(), options, length, Writes::AnyOrder).await?;
         if journal.resumes() {
-            if let Some(found) = found {
-                make_private(inner, &part_on_server, &found).await?;
-            }
-            // This opens the part file, but never creates one, and refuses a link.
-            handles.open_ahead(Duration::ZERO);
-            handles.any(0).await?;
+            open_private(inner, &handles, &part_on_server, found).await?;
         } else {
             let has_room = options.size.is_some_and(|size| size >= PROBE_BYTES);
             create_and_probe(inner, &handles, path, &part_on_server, has_room).await?;
@@ -558,14 +553,32 @@ async fn existing_part(inner: &Inner, path: &Bytes) -> Result<Option<Attrs>> {
     }
 }
 
-/// Gives the part file at `path`, `found` with these attributes, the mode of a new one: a run that was interrupted just
-/// before the rename had set the final mode, which may let others read the file, and its owner not write to it.
-async fn make_private(inner: &Inner, path: &Bytes, found: &Attrs) -> Result<()> {
-    if found.permissions.is_none_or(|mode| mode & 0o7777 == PART_MODE) {
-        return Ok(());
+/// Opens the part file at `path`, `found` with these attributes, and gives it the mode of a new one: a run that was
+/// interrupted just before the rename had set the final mode, which may let others read the file, and its owner not
+/// write to it. Never creates a file, and refuses a link. A server that does not set the mode is ignored.
+async fn open_private(
+    inner: &Inner,
+    handles: &Arc<Handles>,
+    path: &Bytes,
+    found: Option<Attrs>,
+) -> Result<()> {
+    let mode = found.and_then(|found| found.permissions);
+    let is_private = mode.is_none_or(|mode| mode & 0o7777 == PART_MODE)
+        || attributes::set_mode_of_file(inner, path, PART_MODE).await?;
+    if is_private {
+        handles.open_ahead(Duration::ZERO);
+        return handles.any(0).await.map(drop);
     }
     let attrs = Attrs { permissions: Some(PART_MODE), ..Attrs::default() };
-    let set = Request::Setstat(path.clone(), attrs);
-    // A refusal is ignored: the server may set no modes, and opening the file reports that it cannot be written.
-    inner.host.request_with_retries(&set).await.map(drop)
+    match handles.any(0).await {
+        Ok((session, handle)) => {
+            session.request(&Request::Fsetstat(handle, attrs)).response().await.map(drop)
+        }
+        // SETSTAT follows a link, so it is used only if nothing else helps.
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            inner.host.request_with_retries(&Request::Setstat(path.clone(), attrs)).await?;
+            handles.any(0).await.map(drop)
+        }
+        Err(error) => Err(error),
+    }
 }

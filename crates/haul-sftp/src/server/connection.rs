@@ -27,6 +27,7 @@ use super::line::Line;
 use super::responses::{Closed, Outgoing};
 use super::session::serve_channel;
 use super::share::Share;
+use super::transport;
 
 /// Timeout for a channel to request its subsystem.
 const GRACE: Duration = Duration::from_secs(60);
@@ -107,14 +108,16 @@ pub(super) async fn serve(
     };
     let handle = running.handle();
     let mut is_checked = false;
-    let (reason, words) = loop {
+    let (reason, words, within) = loop {
         tokio::select! {
             // The cause is not reported here: the client knows more about it.
             _ = &mut running => return Ok(()),
             () = hopeless.notified() => return Ok(()),
             () = too_many_logins.notified() => {
                 let words = "Too many authentication failures";
-                break (Disconnect::NoMoreAuthMethodsAvailable, words);
+                // The library refuses the login first, which it delays.
+                let within = transport::REFUSAL + CLOSE_TIMEOUT;
+                break (Disconnect::NoMoreAuthMethodsAvailable, words, within);
             }
             () = &mut login_deadline, if !is_checked => {
                 if !client_log.has_logged_in() {
@@ -123,7 +126,9 @@ pub(super) async fn serve(
                 }
                 is_checked = true;
             }
-            () = server.stopped() => break (Disconnect::ByApplication, "the server is stopping"),
+            () = server.stopped() => {
+                break (Disconnect::ByApplication, "the server is stopping", CLOSE_TIMEOUT);
+            }
         }
     };
     let closing = async {
@@ -131,7 +136,7 @@ pub(super) async fn serve(
             drop(running.await);
         }
     };
-    drop(timeout(CLOSE_TIMEOUT, closing).await);
+    drop(timeout(within, closing).await);
     drop(connected);
     Ok(())
 }

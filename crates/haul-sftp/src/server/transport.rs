@@ -12,7 +12,7 @@ use super::host_key::HostKey;
 use super::limits;
 
 /// Delay of a refusal, whatever the reason.
-const REFUSAL: Duration = Duration::from_millis(500);
+pub(super) const REFUSAL: Duration = Duration::from_millis(500);
 
 /// Interval of keepalives on a silent connection, and how many may remain unanswered. A client that
 /// vanishes is noticed within two minutes.

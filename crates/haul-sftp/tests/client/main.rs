@@ -20,6 +20,7 @@ mod silent;
 #[path = "../support/sshd.rs"]
 #[expect(dead_code, reason = "the tests of SSH and of the program use the rest")]
 mod sshd;
+mod swapped;
 
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;

@@ -191,6 +191,18 @@ fn measurements_are_reused_for_a_minute_and_then_discarded() {
     assert_ne!(before, later);
 }
 
+/// Formerly, the pause began with the release of bytes that had arrived long before.
+#[test]
+fn measurements_are_discarded_though_a_slow_consumer_releases_bytes() {
+    let mut budget: Budget<()> = Budget::measured(Window::new(Limits::default()));
+    let member = budget.join(Duration::ZERO, 1 << 30);
+    assert!(budget.try_grant(member, Priority::Interactive, 100));
+    budget.release(Duration::from_secs(1), member, (100, 0), true);
+    budget.release(QUIET, member, (0, 100), true);
+    assert!(!budget.is_old(QUIET));
+    assert!(budget.is_old(QUIET + Duration::from_secs(1)));
+}
+
 #[test]
 fn a_pause_does_not_count_as_a_slow_round() {
     let mut world = World::new();

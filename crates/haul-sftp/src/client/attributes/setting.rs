@@ -216,6 +216,23 @@ pub(in crate::client) async fn set(
     }
 }
 
+/// Sets the mode of the file at `at` by `lsetstat`, which follows no link: in a directory that others can write to, a
+/// link may have taken the place of the file since it was looked up. Returns whether the server has set it: it may not
+/// have this extension, and OpenSSH cannot use it where it finds no `/proc`.
+pub(in crate::client) async fn set_mode_of_file(
+    inner: &Inner,
+    at: &Bytes,
+    mode: u32,
+) -> Result<bool> {
+    if !inner.has(name::LSETSTAT) {
+        return Ok(false);
+    }
+    let attrs = Attrs { permissions: Some(mode), ..Attrs::default() };
+    let set = Request::Extended(Extended::Lsetstat(at.clone(), attrs));
+    let response = inner.host.request_with_retries(&set).await?;
+    Ok(error::done("set the mode", response).is_ok())
+}
+
 /// Sets attributes of a link itself, if the server supports it.
 pub(in crate::client) async fn set_of_link(
     inner: &Inner,

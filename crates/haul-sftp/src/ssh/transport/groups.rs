@@ -28,7 +28,7 @@ pub const GROUP_18: Group = Group { bits: 8192, tail: "" };
 
 /// A secret exponent and its public value.
 pub struct Secret {
-    exponent: BoxedUint,
+    exponent: Zeroizing<BoxedUint>,
     parameters: BoxedMontyParams,
     /// 2 to the exponent, big-endian.
     pub public: Box<[u8]>,
@@ -53,7 +53,7 @@ impl Group {
         let prime = Option::<Odd<BoxedUint>>::from(Odd::new(self.prime()?))
             .ok_or_else(|| violation("an even prime"))?;
         let parameters = BoxedMontyParams::new(prime);
-        let exponent = number(exponent, EXPONENT)?;
+        let exponent = Zeroizing::new(number(exponent, EXPONENT)?);
         let two = BoxedMontyForm::new(number(&[2], self.bits)?, &parameters);
         let public = two.pow(&exponent).retrieve().to_be_bytes();
         Ok(Secret { exponent, parameters, public })
@@ -89,7 +89,8 @@ impl Secret {
             return Err(wrong());
         }
         let shared = BoxedMontyForm::new(theirs, &self.parameters).pow(&self.exponent);
-        Ok(Zeroizing::new(shared.retrieve().to_be_bytes().into_vec()))
+        let shared = Zeroizing::new(Zeroizing::new(shared).retrieve());
+        Ok(Zeroizing::new(shared.to_be_bytes().into_vec()))
     }
 }
 
@@ -135,7 +136,16 @@ const PI: &str = "\
 
 #[cfg(test)]
 mod tests {
+    use zeroize::ZeroizeOnDrop;
+
     use super::*;
+
+    /// The assertion is in the types: without it, this does not compile.
+    #[test]
+    fn a_secret_exponent_is_wiped_when_dropped() {
+        fn assert_wiped(_: &impl ZeroizeOnDrop) {}
+        assert_wiped(&GROUP_14.draw().unwrap().exponent);
+    }
 
     #[test]
     fn both_sides_agree_and_public_values_that_reveal_the_secret_are_refused() {
