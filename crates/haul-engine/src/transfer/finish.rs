@@ -66,8 +66,14 @@ pub async fn finish(
     Ok(digest)
 }
 
+/// The error of a file that has its name and could not be read back.
+fn unverified(error: Error) -> Error {
+    let cause = format!("{}; the copy has its name and is not verified", error.cause());
+    error.because(cause).with_retry(Retry::Never).hinting("haul check --checksum compares it")
+}
+
 /// Reads a file back under its name. Only the reading is retried: the file has replaced the old version, of which there
-/// may be a `backup`. A file that is not as it should be does not stay, or a later run would take it for a copy.
+/// may be a `backup`. A file with other bytes does not stay, or a later run would take it for a copy.
 async fn verify_named(
     context: &Context,
     item: &Item,
@@ -80,21 +86,24 @@ async fn verify_named(
     let mut retries = Retries::new(settings.retries, settings.retry_pause, bytes);
     loop {
         let read = read_named(context, storage, &item.destination, bytes, expected).await;
-        let Err(error) = read else { return Ok(()) };
-        if error.kind() == ErrorKind::Corrupt {
-            let done = match backup::take_back(item, backup).await {
-                Ok(done) => done.to_owned(),
-                Err(failed) => {
-                    format!("it stays there, since that cannot be undone: {}", failed.cause())
-                }
-            };
-            let cause = format!("{}; {done}", error.cause());
-            return Err(error.because(cause).with_retry(Retry::Never));
-        }
+        let error = match read {
+            Ok(None) => return Ok(()),
+            Ok(Some(corrupt)) => {
+                let done = match backup::take_back(item, backup).await {
+                    Ok(done) => done.to_owned(),
+                    Err(failed) => {
+                        format!("it stays there, since that cannot be undone: {}", failed.cause())
+                    }
+                };
+                let cause = format!("{}; {done}", corrupt.cause());
+                return Err(corrupt.because(cause).with_retry(Retry::Never));
+            }
+            Err(error) => error,
+        };
         if error.retry() != Retry::Later || context.cancel.is_cancelled() {
-            return Err(error.with_retry(Retry::Never));
+            return Err(unverified(error));
         }
-        let (error, pause) = retries.next(error, 0)?;
+        let (error, pause) = retries.next(error, 0).map_err(unverified)?;
         context.flow.failed(error.kind());
         context.tally.retry(error, retries.attempt(), pause);
         context.pause(pause).await;

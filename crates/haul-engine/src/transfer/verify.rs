@@ -21,27 +21,30 @@ pub async fn read_back(
     expected: Digest,
 ) -> Result<bool> {
     match writer.reopen(true).await {
-        Ok(reader) => compare(context, &*reader, size, expected).await.map(|()| true),
+        Ok(reader) => match compare(context, &*reader, size, expected).await? {
+            None => Ok(true),
+            Some(corrupt) => Err(corrupt),
+        },
         Err(error) if error.kind() == ErrorKind::Unsupported => Ok(false),
         Err(error) => Err(error),
     }
 }
 
-/// Reads a finished file back and compares it with the digest of the source.
+/// Reads a finished file back and compares it with the digest of the source. Returns how it differs, a `Corrupt` error.
 ///
 /// # Errors
-/// `Corrupt` if size or digest differ; those of reading.
+/// Those of reading, which say nothing about the file. One may be `Corrupt`, too: of a response that cannot be decoded.
 pub async fn read_named(
     context: &Context,
     storage: &dyn Storage,
     path: &RelPath,
     size: u64,
     expected: Digest,
-) -> Result<()> {
+) -> Result<Option<Error>> {
     let reader = storage.open(path).await?;
     match reader.identity().size {
         UNKNOWN_SIZE => compare_to_end(context, &*reader, size, expected).await,
-        found if found != size => Err(other_size(found, size)),
+        found if found != size => Ok(Some(other_size(found, size))),
         _ => compare(context, &*reader, size, expected).await,
     }
 }
@@ -57,13 +60,13 @@ async fn compare_to_end(
     reader: &dyn ReadAt,
     size: u64,
     expected: Digest,
-) -> Result<()> {
+) -> Result<Option<Error>> {
     let hasher = FileHasher::new(expected.kind, context.pool.clone());
     let end = digest_range(context, reader, &hasher, Range::new(0, UNKNOWN_SIZE)).await?;
     if end != size {
-        return Err(other_size(end, size));
+        return Ok(Some(other_size(end, size)));
     }
-    check(hasher.finish(size).await?, expected)
+    Ok(difference(hasher.finish(size).await?, expected))
 }
 
 async fn compare(
@@ -71,7 +74,7 @@ async fn compare(
     reader: &dyn ReadAt,
     size: u64,
     expected: Digest,
-) -> Result<()> {
+) -> Result<Option<Error>> {
     let hasher = FileHasher::new(expected.kind, context.pool.clone());
     // A part file gets its length on commit; until then, a hole at its end is missing.
     let present = reader.identity().size.min(size);
@@ -79,15 +82,12 @@ async fn compare(
     let reads = ranges.iter().map(|range| digest_range(context, reader, &hasher, *range));
     // Hashing the zeros may wait for reads that have failed, so the first failure ends both.
     tokio::try_join!(try_join_all(reads), hasher.zeros(present, size - present))?;
-    check(hasher.finish(size).await?, expected)
+    Ok(difference(hasher.finish(size).await?, expected))
 }
 
-fn check(found: Digest, expected: Digest) -> Result<()> {
-    if found == expected {
-        return Ok(());
-    }
-    Err(Error::new(ErrorKind::Corrupt, "verify")
-        .because(format!("the data read back has {} {found}, not {expected}", found.kind.name())))
+fn difference(found: Digest, expected: Digest) -> Option<Error> {
+    let cause = || format!("the data read back has {} {found}, not {expected}", found.kind.name());
+    (found != expected).then(|| Error::new(ErrorKind::Corrupt, "verify").because(cause()))
 }
 
 /// The ranges to read concurrently: two halves for BLAKE3, a tree hash; everything in order for SHA-256.

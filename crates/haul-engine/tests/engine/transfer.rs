@@ -1149,3 +1149,19 @@ async fn a_dripping_range_is_read_over_another_lane_even_in_a_small_window() {
         }
     }
 }
+
+/// Formerly, an error of reading of the same kind, as of a response that cannot be decoded, removed the copy.
+#[tokio::test]
+async fn a_copy_that_cannot_be_read_back_under_its_name_stays() {
+    let (source, destination) = (plain(), plain());
+    source.add_pattern_file("f", 3 << 20, 7);
+    destination.add_file("f", "old");
+    destination.faults().on(Operation::Reopen).fail(ErrorKind::Unsupported);
+    destination.faults().on(Operation::Open).path("f").fail(ErrorKind::Corrupt);
+    let outcome = run(job(&source, &destination), verified(true)).await;
+    let failures = outcome.failures();
+    assert_eq!(failures.len(), 1, "{failures:?}");
+    assert!(failures[0].cause().contains("is not verified"), "{}", failures[0]);
+    assert!(destination.is_pattern("f", 3 << 20, 7));
+    assert_eq!(destination.content("f~"), "old");
+}

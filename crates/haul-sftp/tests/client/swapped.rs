@@ -1,7 +1,9 @@
 //! Another user of the directory replaces a part file by a link right before its mode is set by path: the mode of the
 //! link's target must stay.
 
+use std::ffi::OsStr;
 use std::fs::{self, Permissions};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -17,8 +19,6 @@ use tempfile::TempDir;
 
 use super::opened;
 use super::pipe::SftpServerProcess;
-
-const PART: &str = ".file.haul-part";
 
 /// The mode of the link's target.
 const MODE: u32 = 0o640;
@@ -107,12 +107,12 @@ async fn resuming_changes_the_mode_of_the_part_file_only() {
         let root = dir.path().as_os_str().as_encoded_bytes();
         let server = SftpServerProcess { refuse, ..SftpServerProcess::default() };
         let options = CreateOptions { resume: true, size: Some(100), ..CreateOptions::default() };
-        let part = dir.path().join(PART);
+        let shared = Shared { server, target: target.clone() };
+        let storage = opened(shared, root, &journals).await;
+        let part = dir.path().join(OsStr::from_bytes(&storage.part_name(b"file")));
         fs::write(&part, [1; 50]).unwrap();
         fs::set_permissions(&part, Permissions::from_mode(0o644)).unwrap();
 
-        let shared = Shared { server, target: target.clone() };
-        let storage = opened(shared, root, &journals).await;
         let resumed = storage.create(&file(), &options).await;
         assert_eq!(mode(&target), MODE);
         if refuse.is_empty() {
