@@ -371,6 +371,28 @@ fn fusermount3_gets_no_secrets_of_the_environment() {
     assert!(seen.contains("PATH=") && !seen.contains("secret"), "{seen}");
 }
 
+/// Formerly, the password was noted for the host without this port, and the mount had none.
+#[test]
+fn a_mount_with_a_port_uses_the_password_of_the_environment() {
+    if !can_mount() {
+        return;
+    }
+    let session = session();
+    let line = "serve sftp data --listen 127.0.0.1:0";
+    let (server, object) = Serving::json(&session, line);
+    let port = object["address"].as_str().unwrap().rsplit(':').next().unwrap();
+    for port in [format!("-P {port}"), format!("-o Port={port}")] {
+        let line = format!("mount -F none --accept-new-host-keys {port} sftp://me@127.0.0.1/ mnt");
+        let mut command = session.command(&line);
+        command.env("HAUL_PASSWORD", object["password"].as_str().unwrap());
+        let mount = Serving::spawn(command, 2);
+        assert!(mount.output.starts_with("mounted   "), "{}", mount.output);
+        assert_eq!(session.read("mnt/a/one"), "content");
+        assert_eq!(mount.end("INT").0, Some(0));
+    }
+    assert_eq!(server.end("INT").0, Some(0));
+}
+
 #[test]
 fn a_mount_point_that_cannot_be_used_is_reported_with_a_hint() {
     let session = session().file("full/file", "x");
