@@ -47,7 +47,7 @@ pub(crate) struct Changes {
     pub(super) files: Arc<Files>,
     pub(super) overlay: Arc<Overlay>,
     pub(super) spool: Arc<Spool>,
-    pub(super) handles: Handles,
+    pub(super) handles: Arc<Handles>,
     pub(super) filler: Arc<Filler>,
     pub(super) uploader: Arc<Uploader>,
     pub(super) runtime: Runtime,
@@ -90,7 +90,7 @@ impl Changes {
             files: Arc::clone(files),
             overlay: Arc::clone(overlay),
             spool,
-            handles: Handles::default(),
+            handles: Arc::default(),
             filler,
             uploader,
             runtime: runtime.clone(),
@@ -109,6 +109,11 @@ impl Changes {
     fn recover(&self) -> Result<()> {
         let failed = |error| Error::from_io("read the spool", error);
         for (file, record) in self.spool.recover().map_err(failed)? {
+            if record.is_left_open() && file.size().map_err(failed)? == 0 {
+                // It was opened to be rewritten, and nothing was written: the version on the server stays.
+                file.remove();
+                continue;
+            }
             // A damaged record stays on the disk.
             let Some(path) = record.rel_path() else { continue };
             let path = self.names.root.join_path(&path);
@@ -283,19 +288,25 @@ impl Drop for Response {
 
 impl Changes {
     /// Waits until the files that were closed are uploaded, at most `patience` without progress. Returns how many files
-    /// are left. The file system is unmounted: there are no writers any more.
-    pub(crate) async fn drained(&self, patience: Duration) -> usize {
+    /// are left. The file system is unmounted. With `all_closed`, no process had a file open then: handles that are
+    /// left are those of which the RELEASE did not arrive.
+    pub(crate) async fn drained(&self, patience: Duration, all_closed: bool) -> usize {
         let files = self.overlay.all();
         for file in &files {
-            let may_be_incomplete = {
+            let (may_be_incomplete, is_emptied) = {
                 let mut state = file.state();
-                let may_be_incomplete = !state.handles.closed && !state.is_uploaded();
+                let is_closed = all_closed || state.handles.writers == 0 || state.handles.closed;
+                let may_be_incomplete = !is_closed && !state.is_uploaded();
                 if !may_be_incomplete {
                     state.handles.writers = 0;
                 }
-                may_be_incomplete
+                (may_be_incomplete, may_be_incomplete && state.is_emptied())
             };
-            if may_be_incomplete {
+            if is_emptied {
+                // What was to be written is unknown, so the version on the server stays.
+                let path = file.state().path.clone();
+                path.inspect(|path| self.drop_file(file, path));
+            } else if may_be_incomplete {
                 // Its writer had no time to close it. Without a record, the next mount would remove it.
                 let settled = file.settle(&self.spool, &self.names.root, false).await;
                 let path = file.state().path.clone();

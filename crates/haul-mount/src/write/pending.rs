@@ -171,6 +171,18 @@ impl Pending {
         Ok(())
     }
 
+    /// It was closed in this generation, but is still open: it may be incomplete.
+    pub(super) fn reopen(&self, generation: u64) {
+        let mut state = self.state();
+        let has_changed = state.generations.content != generation;
+        if has_changed || state.is_uploaded() || !state.handles.closed {
+            return;
+        }
+        (state.handles.closed, state.is_record_old) = (false, true);
+        // If that fails, it is complete for the next process.
+        drop(self.before_change(&mut state));
+    }
+
     /// Reserves space for a range. With `may_grow`, a shorter file is extended to the end of the range.
     pub(super) fn reserve(&self, range: Range, may_grow: bool) -> std::io::Result<()> {
         let mut state = self.state();

@@ -127,6 +127,11 @@ impl Record {
         RelPath::parse(&self.path).ok().filter(|path| !path.is_root())
     }
 
+    /// It would replace a version, and was not closed since its content has changed.
+    pub(super) const fn is_left_open(&self) -> bool {
+        self.base.is_some() && !self.closed
+    }
+
     /// The content is about to change, or has changed, since it was recorded as complete.
     pub(super) fn reopen(&mut self) {
         (self.closed, self.digest) = (false, None);

@@ -177,6 +177,11 @@ impl State {
         self.base.is_none() && self.generations.uploaded == 0
     }
 
+    /// It would replace a file by an empty one.
+    pub(super) const fn is_emptied(&self) -> bool {
+        self.size == 0 && self.generations.content > 0 && !self.is_new()
+    }
+
     /// A range is in the spool.
     pub(super) fn add(&mut self, range: Range) {
         let Some(rest) = &mut self.rest else { return };

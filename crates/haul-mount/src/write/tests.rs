@@ -2,6 +2,7 @@
 
 mod conflicts;
 mod removed;
+mod rewriting;
 mod unmount;
 
 use std::sync::{Arc, Mutex};
@@ -86,8 +87,13 @@ impl World {
 
     /// Opens an existing file in the root for writing.
     async fn open(&self, name: &str) -> u64 {
+        self.open_with(name, READ_WRITE).await
+    }
+
+    /// Opens an existing file in the root, with flags of `open(2)`.
+    async fn open_with(&self, name: &str, flags: u32) -> u64 {
         let node = self.names.tree().refer(ROOT, name.as_bytes()).unwrap();
-        self.changes.open(node, READ_WRITE).await.unwrap().file().unwrap()
+        self.changes.open(node, flags).await.unwrap().file().unwrap()
     }
 
     async fn write(&self, handle: u64, offset: u64, data: impl AsRef<[u8]>) {
