@@ -351,8 +351,11 @@ impl MountBuilder {
         // From here on, dropping `mount` unmounts.
         let mut mount = Mount { point, attached, session: None, observer, cache, changes, runtime };
         let session = Session::start(device, &view, threads, &mount.runtime.handle);
-        mount.session = Some(session?);
+        let session = session?;
+        let notify = session.notifier(&mount.runtime.handle);
+        mount.session = Some(session);
         if let Some(changes) = &mount.changes {
+            changes.connect(notify);
             changes.resume();
         }
         Ok(mount)

@@ -91,6 +91,19 @@ impl Session {
         Ok(session)
     }
 
+    /// Sends notices, from threads of `runtime` that may wait: the kernel may hold locks during requests.
+    pub(crate) fn notifier(&self, runtime: &Handle) -> impl Fn(Vec<u8>) + Send + Sync + 'static {
+        let (device, runtime) = (Arc::downgrade(&self.device), runtime.clone());
+        move |notice| {
+            let device = device.clone();
+            runtime.spawn_blocking(move || {
+                if let Some(device) = device.upgrade() {
+                    device.notify(&notice);
+                }
+            });
+        }
+    }
+
     /// Whether the kernel has ended it: the file system was unmounted, and all its files are closed.
     pub(crate) fn was_unmounted(&self) -> bool {
         *self.ended.borrow() == Some(End::Unmounted)

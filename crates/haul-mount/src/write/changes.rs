@@ -18,6 +18,7 @@ use super::overlay::Overlay;
 use super::pending::Pending;
 use super::send::Sender;
 use super::spool::Spool;
+use super::state::{Onto, State};
 use super::upload::Uploader;
 use super::warning::{Warning, Warnings};
 use crate::errno::errno;
@@ -82,7 +83,7 @@ impl Changes {
     ) -> Result<Arc<Self>> {
         let spool = Arc::new(spool);
         let filler = Filler::new(names, files, runtime);
-        let sender = Sender::new(&names.storage, share, names.shown.timeout);
+        let sender = Sender::new((&names.storage, &names.root), share, names.shown.timeout);
         let means = (options.warnings, runtime);
         let uploader = Uploader::new(names, overlay, &spool, &filler, sender, means);
         let changes = Self {
@@ -118,7 +119,8 @@ impl Changes {
             let Some(path) = record.rel_path() else { continue };
             let path = self.names.root.join_path(&path);
             let times = self.names.storage.capabilities().stored_times;
-            let found = Pending::recovered(file, path.clone(), &record, times).map_err(failed)?;
+            let found = Pending::recovered(file, path.clone(), &record, times, &self.names.root);
+            let found = found.map_err(failed)?;
             let current = self.overlay.add(&path, &found);
             if !Arc::ptr_eq(&current, &found) {
                 // A rename had replaced one by the other when the process ended: both stay.
@@ -133,11 +135,20 @@ impl Changes {
         let copies = (1..).map_while(|number| super::conflict::copy_path(path, modified, number));
         for copy in copies {
             if self.overlay.get(&copy).is_none() {
-                file.state().move_to(copy.clone(), None);
+                let mut state = file.state();
+                state.move_to(copy.clone(), Onto::default());
+                // It would be fetched from the path of the copy.
+                state.lose_rest();
+                drop(state);
                 self.overlay.add(&copy, file);
                 return;
             }
         }
+    }
+
+    /// From now on, the kernel gets notices.
+    pub(crate) fn connect(&self, send: impl Fn(Vec<u8>) + Send + Sync + 'static) {
+        self.uploader.kernel.connect(send);
     }
 
     /// Uploads what earlier mounts have left in the spool.
@@ -325,7 +336,10 @@ impl Changes {
             is_live && !(state.is_uploaded() && state.is_metadata_uploaded())
         };
         let left = || files.iter().filter(is_left).count();
-        let is_waiting = |file: &Arc<Pending>| is_left(&file) && file.state().handles.writers == 0;
+        let is_waiting = |file: &Arc<Pending>| {
+            let is_due = |state: &State| state.handles.writers == 0 && !state.is_stranded();
+            is_left(&file) && is_due(&file.state())
+        };
         let (mut seen, mut since) = ((0, 0), Instant::now());
         while files.iter().any(is_waiting) {
             let now = (left(), self.uploader.sender.written());

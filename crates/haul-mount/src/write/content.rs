@@ -274,13 +274,13 @@ impl Changes {
         reply
     }
 
-    async fn read_local(&self, file: &Pending, range: Range) -> Reply {
+    async fn read_local(&self, file: &Arc<Pending>, range: Range) -> Reply {
         loop {
             if let Some(read) = file.read(range) {
                 return content(read);
             }
             if let Err(error) = self.filler.fill(file, range).await {
-                return errno(&error).into();
+                return errno(&self.uploader.unread(file, error).await).into();
             }
         }
     }

@@ -162,19 +162,19 @@ impl Changes {
 
     /// Removes the version of a file that is on the server, if there is one.
     async fn remove_stored(&self, file: &Pending, path: &RelPath) -> Result<(), Error> {
-        let (has_base, size, may_exist) = {
+        let (is_new, attempts) = {
             let state = file.state();
-            let has_base = state.base.is_some() || state.upload.sent.is_some();
-            (has_base, state.size, state.upload.failures > 0)
+            let attempts: Vec<_> = state.upload.attempts.at(path).cloned().collect();
+            (state.is_new(), attempts)
         };
         let storage = &self.names.storage;
-        if !has_base {
-            if !may_exist {
+        if is_new {
+            if attempts.is_empty() {
                 return Ok(());
             }
             // An upload may have succeeded although its response was lost.
-            let existing = storage.find(path).await?;
-            if !existing.is_some_and(|existing| existing.is_file() && existing.size == size) {
+            let Some(existing) = storage.find(path).await? else { return Ok(()) };
+            if !self.uploader.sender.is_one_of(&attempts, &existing).await? {
                 return Ok(());
             }
         }
@@ -190,6 +190,7 @@ impl Changes {
         self.overlay.take(path, file);
         file.discard();
         self.stop_filling(file);
+        self.uploader.remove_parts_later(file);
     }
 }
 

@@ -4,30 +4,6 @@ use super::*;
 
 const REWRITE: u32 = READ_WRITE | 0o1000;
 
-/// Runs a mount that is killed at the end. Returns its spools.
-fn killed(storage: &Arc<MemoryStorage>, run: impl AsyncFnOnce(&World)) -> TempDir {
-    // Its tasks end with it, as with the process of a mount.
-    let mut runtime = tokio::runtime::Builder::new_current_thread();
-    let runtime = runtime.enable_all().start_paused(true).build().unwrap();
-    runtime.block_on(async {
-        let world = World::new(storage);
-        run(&world).await;
-        world.spools
-    })
-}
-
-/// Mounts again after a kill, and waits until everything is uploaded.
-fn mounted_again(storage: &Arc<MemoryStorage>, spools: TempDir) -> Vec<Warning> {
-    let mut runtime = tokio::runtime::Builder::new_current_thread();
-    let runtime = runtime.enable_all().start_paused(true).build().unwrap();
-    runtime.block_on(async {
-        let world = World::with(storage, spools);
-        world.uploaded().await;
-        assert_eq!(world.listed(), []);
-        lock(&world.warnings).clone()
-    })
-}
-
 /// As a shell does that runs a program with `>`: it closes the descriptor that it has duplicated.
 async fn opened_by_a_shell(world: &World) -> u64 {
     let handle = world.open_with("file", REWRITE).await;
