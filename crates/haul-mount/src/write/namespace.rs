@@ -103,7 +103,12 @@ impl Changes {
         if !found.is_dir() {
             return Err(Errno::NOTDIR);
         }
-        self.names.storage.remove(&path).await.map_err(|error| change_errno(&error))?;
+        let removed = self.names.storage.remove(&path).await;
+        removed.map_err(|error| match error.kind() {
+            // As some servers call it.
+            ErrorKind::AlreadyExists | ErrorKind::IsADirectory => Errno::NOTEMPTY,
+            _ => change_errno(&error),
+        })?;
         self.names.forget_below(&path);
         self.names.forget_removed(&path);
         let node = self.names.tree().remove(parent, name);

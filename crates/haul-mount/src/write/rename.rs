@@ -298,8 +298,14 @@ impl Changes {
         may_replace: bool,
     ) -> Result<(), Error> {
         match self.names.storage.rename(from, to).await {
-            // This server replaces nothing.
-            Err(error) if error.kind() == ErrorKind::AlreadyExists && may_replace => {
+            // This server replaces nothing, or no directory.
+            Err(error)
+                if may_replace
+                    && matches!(
+                        error.kind(),
+                        ErrorKind::AlreadyExists | ErrorKind::IsADirectory
+                    ) =>
+            {
                 self.replace_on_server(from, to, error).await
             }
             renamed => renamed,
@@ -315,14 +321,17 @@ impl Changes {
         refused: Error,
     ) -> Result<(), Error> {
         let storage = &self.names.storage;
-        match storage.find(to).await? {
-            None => return storage.rename(from, to).await,
+        let Some(found) = storage.find(to).await? else { return storage.rename(from, to).await };
+        let is_directory = storage.stat(from).await?.is_dir();
+        match (is_directory, found.is_dir()) {
             // It is removed only if it is empty.
-            Some(found) if found.is_dir() => {
+            (true, true) => {
                 storage.remove(to).await?;
                 return storage.rename(from, to).await;
             }
-            Some(_) => {}
+            (true, false) => return Err(Error::new(ErrorKind::NotADirectory, "rename")),
+            (false, true) => return Err(Error::new(ErrorKind::IsADirectory, "rename")),
+            (false, false) => {}
         }
         let Ok(aside) = to.with_name(aside_name(to.name())) else { return Err(refused) };
         if let Err(error) = storage.rename(to, &aside).await {

@@ -164,3 +164,25 @@ async fn editors_save_again_and_again() {
     );
     assert!(lock(&world.warnings).is_empty());
 }
+
+/// Formerly, EISDIR, as some servers call it.
+#[tokio::test]
+async fn a_directory_that_is_not_empty_is_neither_replaced_nor_removed() {
+    for kind in [ErrorKind::IsADirectory, ErrorKind::AlreadyExists, ErrorKind::NotEmpty] {
+        let storage = MemoryStorage::new();
+        storage.add_dir("a");
+        storage.add_dir("b");
+        storage.add_file("b/file", "content");
+        let world = World::new(&storage);
+        storage.faults().on(Operation::Rename).fail(kind);
+        assert_eq!(
+            failed(&world.change(ROOT, rename("a", "b")).await),
+            Errno::NOTEMPTY,
+            "{kind:?}"
+        );
+        storage.faults().on(Operation::Remove).fail(kind);
+        let removed = world.change(ROOT, Change::Rmdir(b"b".to_vec())).await;
+        assert_eq!(failed(&removed), Errno::NOTEMPTY, "{kind:?}");
+        assert_eq!(storage.paths(), ["a/", "b/", "b/file"]);
+    }
+}
