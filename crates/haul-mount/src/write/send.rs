@@ -205,10 +205,14 @@ impl Sender {
     /// The server has this version. Its metadata may be of an earlier attempt, or not have been set.
     async fn found(&self, snapshot: &Snapshot) -> Result<Sent> {
         self.storage.set_metadata(&snapshot.path, &snapshot.metadata).await?;
-        if snapshot.has_part {
-            self.remove_part(&snapshot.path).await?;
-        }
+        self.remove_old_part(snapshot).await?;
         Ok(snapshot.sent(None))
+    }
+
+    /// The upload is done without the part file that an earlier one may have left. If this fails, the next attempt finds
+    /// the upload, and only does this.
+    async fn remove_old_part(&self, snapshot: &Snapshot) -> Result<()> {
+        if snapshot.has_part { self.remove_part(&snapshot.path).await } else { Ok(()) }
     }
 
     /// The error if there is another version than the one that is to be replaced.
@@ -239,6 +243,7 @@ impl Sender {
         self.written.fetch_add(snapshot.size, Ordering::Relaxed);
         self.share.completed(issued, None, snapshot.size);
         permit.consumed();
+        self.remove_old_part(snapshot).await?;
         Ok(sent)
     }
 

@@ -175,9 +175,9 @@ fn a_mount_that_ends_while_a_shell_rewrites_a_file_leaves_the_old_version() {
         // Longer than the mount waits for the last descriptor.
         thread::sleep(Duration::from_millis(300));
         if ends {
-            mounted.end()
+            mounted.end();
         } else {
-            mounted.kill()
+            mounted.kill();
         }
         kill_process_group(Pid::from_child(&shell), Signal::KILL).unwrap();
         shell.wait().unwrap();

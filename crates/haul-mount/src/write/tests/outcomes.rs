@@ -126,6 +126,27 @@ fn the_next_mount_continues_an_upload() {
     assert!(written < 64, "{written} writes");
 }
 
+/// Formerly, the part file stayed on servers that store a short file without one.
+#[test]
+fn a_short_version_of_a_file_removes_the_part_file_of_a_long_one() {
+    let storage = with_records();
+    let spools = killed_during_an_upload(&storage);
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        storage.faults().reset_count();
+        storage.faults().on(Operation::Create).first(1).fail(ErrorKind::Unreachable);
+        let world = World::with(&storage, spools);
+        until(&storage, Operation::Create).await;
+        let handle = world.open_with("file", READ_WRITE | 0o1000).await;
+        world.write(handle, 0, "short").await;
+        world.close(handle).await;
+        world.uploaded().await;
+    });
+    assert_eq!(storage.content("file"), "short");
+    assert!(!storage.has_part("file"));
+}
+
 /// Formerly, the part file stayed on the server.
 #[test]
 fn the_next_mount_removes_the_part_file_of_an_upload_that_is_not_continued() {
