@@ -15,7 +15,7 @@ use crate::attributes::Ages;
 use crate::cache::Cache;
 use crate::names::{Names, Shown};
 use crate::read::{Context, Files, ReadOptions};
-use crate::session::{AttachOptions, Attached, End, Session, attach, checked};
+use crate::session::{AttachOptions, Attached, Detached, End, Session, attach, checked};
 use crate::status::{MemoryStatus, OpenFile, Status};
 use crate::view::View;
 use crate::write::{Changes, Overlay, Spool, Warning, Warnings, WriteOptions, below};
@@ -171,7 +171,7 @@ impl Mount {
     pub async fn ended(&self) -> Ended {
         let Some(session) = &self.session else { return Ended::Unmounted };
         match session.ended().await {
-            End::Unmounted => Ended::Unmounted,
+            End::Unmounted | End::Aborted => Ended::Unmounted,
             End::TooOld => Ended::TooOld,
             End::Failed(number) => Ended::Failed(number),
         }
@@ -182,7 +182,7 @@ impl Mount {
     /// # Errors
     /// If the system refuses to unmount. The mount is no longer served then.
     pub fn unmount(mut self) -> Result<()> {
-        self.end()
+        self.end().map(drop)
     }
 
     /// Unmounts as [`Mount::unmount`] does, then waits until the files that were closed are uploaded, at most
@@ -191,22 +191,29 @@ impl Mount {
     /// # Errors
     /// As of [`Mount::unmount`].
     pub async fn unmount_and_upload(mut self, patience: Duration) -> Result<usize> {
-        self.end()?;
+        let all_closed = self.end()?;
         match &self.changes {
-            Some(changes) => Ok(changes.drained(patience).await),
+            Some(changes) => Ok(changes.drained(patience, all_closed).await),
             None => Ok(0),
         }
     }
 
-    fn end(&mut self) -> Result<()> {
-        let detached = self.attached.detach();
+    /// Returns whether no process had a file open when the file system was unmounted.
+    fn end(&mut self) -> Result<bool> {
+        let was_unmounted = self.session.as_ref().is_some_and(Session::was_unmounted);
+        let all_closed = self.attached.detach().map(|detached| match detached {
+            Detached::Unused => true,
+            Detached::InUse => false,
+            // After a lazy unmount, the kernel ends the connection once the last file is closed.
+            Detached::Nothing => was_unmounted,
+        });
         // The tasks hold the device, too: it is closed once they have ended.
         self.session = None;
         if let Some(cache) = self.cache.take() {
             // Not only when the last task has ended: the next mount may use it at once.
             cache.close();
         }
-        detached
+        all_closed
     }
 }
 
@@ -354,8 +361,11 @@ impl MountBuilder {
         // From here on, dropping `mount` unmounts.
         let mut mount = Mount { point, attached, session: None, observer, cache, changes, runtime };
         let session = Session::start(device, &view, threads, &mount.runtime.handle);
-        mount.session = Some(session?);
+        let session = session?;
+        let notify = session.notifier(&mount.runtime.handle);
+        mount.session = Some(session);
         if let Some(changes) = &mount.changes {
+            changes.connect(notify);
             changes.resume();
         }
         Ok(mount)

@@ -20,7 +20,7 @@ use crate::listed::{Listed, MOST_NAMES};
 use crate::lock::lock;
 use crate::survey::Survey;
 use crate::tree::Tree;
-use crate::write::Overlay;
+use crate::write::{Overlay, below};
 
 /// Nodes that listings may add to the table, about 300 bytes each.
 const MOST_NODES: usize = 200_000;
@@ -243,6 +243,17 @@ impl Names {
         if let Some(local) = &self.local {
             lock(&local.listed).forget(path);
         }
+    }
+
+    /// The node of a file follows it to another name in its directory. Returns the directory's node and the name
+    /// before, for which the kernel may know the node.
+    pub(crate) fn move_node(&self, from: &RelPath, to: &RelPath) -> Option<(u64, Vec<u8>)> {
+        let path = below(&self.root, from)?;
+        let mut tree = self.tree();
+        let parent = tree.find_path(&path.parent()?)?;
+        tree.find(parent, path.name())?;
+        tree.rename((parent, path.name()), (parent, to.name()));
+        Some((parent, path.name().to_vec()))
     }
 
     /// An entry was created here.

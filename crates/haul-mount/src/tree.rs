@@ -84,6 +84,12 @@ impl Tree {
         self.names.get(&(parent, name)).copied()
     }
 
+    /// The node of a path, if it is known.
+    pub(crate) fn find_path(&self, path: &RelPath) -> Option<u64> {
+        let names = path.as_bytes().split(|byte| *byte == b'/').filter(|name| !name.is_empty());
+        names.into_iter().try_fold(ROOT, |parent, name| self.find(parent, name))
+    }
+
     /// The node of a name, with one more reference of the kernel. It is added if necessary; `None` if its parent is
     /// not known.
     pub(crate) fn refer(&mut self, parent: u64, name: &[u8]) -> Option<u64> {

@@ -613,3 +613,52 @@ fn tree(root: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
     }
     found
 }
+
+/// Processes that have a file open while another one rewrites it see, and leave, what they would on a disk.
+#[test]
+fn a_file_that_is_rewritten_while_others_have_it_open_is_as_on_a_disk() {
+    let target = TempDir::new().unwrap();
+    let Some(written) = written(local(target.path()), TempDir::new().unwrap()) else { return };
+    let disk = TempDir::new().unwrap();
+    let old = vec![7; 300_000];
+    // What the one writes that rewrites it, and what another one, which had it open before, writes at its own offset.
+    let cases: [(&[u8], &[u8]); 4] = [(b"", b""), (b"new", b""), (b"", b"late"), (b"new", b"late")];
+    for appends in [false, true] {
+        for (number, (rewritten, late)) in cases.iter().enumerate() {
+            let name = format!("{number}-{appends}");
+            fs::write(target.path().join(&name), &old).unwrap();
+            fs::write(disk.path().join(&name), &old).unwrap();
+            let run = |top: &Path| {
+                let path = top.join(&name);
+                let reader = File::open(&path).unwrap();
+                let mut other = OpenOptions::new().write(true).append(appends).open(&path).unwrap();
+                other.write_all(b"first").unwrap();
+                let mut seen = Vec::new();
+                let mut see = || {
+                    let length = reader.metadata().unwrap().len();
+                    let mut bytes = vec![1; 400_000];
+                    let read = reader.read_at(&mut bytes, 0).unwrap();
+                    bytes.truncate(read);
+                    seen.push((length, bytes, fs::read(&path).unwrap()));
+                };
+                see();
+                let mut writer = File::create(&path).unwrap();
+                see();
+                writer.write_all(rewritten).unwrap();
+                see();
+                other.write_all(late).unwrap();
+                see();
+                drop(writer);
+                see();
+                drop(other);
+                see();
+                seen
+            };
+            assert!(run(written.directory.path()) == run(disk.path()), "{name}");
+            written.uploaded();
+            let stored = |top: &Path| fs::read(top.join(&name)).unwrap();
+            assert!(stored(target.path()) == stored(disk.path()), "{name}");
+            assert!(stored(written.directory.path()) == stored(disk.path()), "{name}");
+        }
+    }
+}

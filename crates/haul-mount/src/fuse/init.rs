@@ -24,6 +24,8 @@ const CONGESTION: u16 = 48;
 /// link for as long as it knows the node, whatever the age of its attributes.
 mod flag {
     pub(super) const ASYNC_READ: u32 = 1 << 0;
+    /// OPEN truncates the file itself, with `O_TRUNC`: no SETATTR follows, which has no handle.
+    pub(super) const ATOMIC_O_TRUNC: u32 = 1 << 3;
     pub(super) const BIG_WRITES: u32 = 1 << 5;
     pub(super) const AUTO_INVAL_DATA: u32 = 1 << 12;
     pub(super) const DO_READDIRPLUS: u32 = 1 << 13;
@@ -35,6 +37,7 @@ mod flag {
 }
 
 const WANTED: u32 = flag::ASYNC_READ
+    | flag::ATOMIC_O_TRUNC
     | flag::BIG_WRITES
     | flag::AUTO_INVAL_DATA
     | flag::DO_READDIRPLUS

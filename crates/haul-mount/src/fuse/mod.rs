@@ -16,7 +16,7 @@ pub(crate) use change::{Change, NewAttributes, NewTime};
 pub(crate) use init::{MAX_REQUEST, Negotiated, negotiate};
 pub(crate) use reply::{
     Attributes, Body, Handle, Kind, Listing, ListingEntry, Opening, Reply, Statistics, attributes,
-    entry, no_entry, outdated, reply_head, statistics, written,
+    entry, no_entry, outdated, outdated_entry, reply_head, statistics, written,
 };
 pub(crate) use request::{Header, Operation, Request};
 

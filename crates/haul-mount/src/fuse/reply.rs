@@ -129,6 +129,15 @@ pub(crate) fn reply_head(unique: u64, error: Option<Errno>, body: usize) -> [u8;
     head
 }
 
+/// The notice that a name in a directory belongs to another node (`FUSE_NOTIFY_INVAL_ENTRY`): the kernel looks it up.
+pub(crate) fn outdated_entry(parent: u64, name: &[u8]) -> Vec<u8> {
+    const INVAL_ENTRY: u32 = 3;
+    let length = u32::try_from(name.len()).unwrap_or(0);
+    let mut out = Out::with_capacity(64 + name.len());
+    out.u32(33 + length).u32(INVAL_ENTRY).u64(0).u64(parent).u32(length).u32(0).raw(name).raw(&[0]);
+    out.done()
+}
+
 /// The notice that the attributes of a node have changed (`FUSE_NOTIFY_INVAL_INODE`): the kernel requests them again.
 /// Its cached pages stay.
 pub(crate) fn outdated(node: u64) -> Vec<u8> {

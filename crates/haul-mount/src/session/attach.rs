@@ -40,6 +40,17 @@ pub(crate) struct Attached {
     is_done: bool,
 }
 
+/// What was unmounted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Detached {
+    /// A mount that no process used: all files were closed.
+    Unused,
+    /// A mount that is in use.
+    InUse,
+    /// Nothing: it was unmounted before.
+    Nothing,
+}
+
 /// Mounts at `point`, which is canonical.
 pub(crate) fn attach(point: &Path, options: &AttachOptions) -> Result<(Attached, Device)> {
     let is_root = geteuid().is_root();
@@ -130,13 +141,13 @@ impl Attached {
     ///
     /// # Errors
     /// If it cannot be unmounted at all.
-    pub(crate) fn detach(&mut self) -> Result<()> {
+    pub(crate) fn detach(&mut self) -> Result<Detached> {
         if std::mem::replace(&mut self.is_done, true) {
-            return Ok(());
+            return Ok(Detached::Nothing);
         }
         match self.mounted() {
             Some(mounted) => release(&mounted.point, self.is_root),
-            None => Ok(()),
+            None => Ok(Detached::Nothing),
         }
     }
 
@@ -158,19 +169,21 @@ impl Drop for Attached {
 }
 
 /// Unmounts what is at `point`, lazily if it is in use.
-pub(super) fn release(point: &Path, is_root: bool) -> Result<()> {
+pub(super) fn release(point: &Path, is_root: bool) -> Result<Detached> {
     if is_root {
         let failed = |error: Errno| Error::from_io("unmount", error.into()).at(point.display());
-        let now = unmount(point, UnmountFlags::NOFOLLOW);
-        let gone = match now {
-            Err(Errno::BUSY) => unmount(point, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH),
-            other => other,
+        return match unmount(point, UnmountFlags::NOFOLLOW) {
+            Ok(()) => Ok(Detached::Unused),
+            Err(Errno::BUSY) => {
+                let gone = unmount(point, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH);
+                gone.map(|()| Detached::InUse).map_err(failed)
+            }
+            Err(error) => Err(failed(error)),
         };
-        return gone.map_err(failed);
     }
     if helper::unmount(point, false).is_ok() {
-        return Ok(());
+        return Ok(Detached::Unused);
     }
     // If the first attempt failed for another reason than that the mount is in use, this one fails the same way.
-    helper::unmount(point, true)
+    helper::unmount(point, true).map(|()| Detached::InUse)
 }

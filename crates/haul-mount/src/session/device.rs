@@ -38,7 +38,7 @@ impl Device {
         let _turn = lock(&self.turn);
         while !self.stops.load(Ordering::Acquire) {
             match read(&self.fd, &mut *buffer) {
-                Ok(0) | Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(None),
+                Ok(0) | Err(Errno::NODEV) => return Ok(None),
                 Ok(length) => return Ok(Some(length)),
                 // The next request was interrupted before it was read (ENOENT), or a signal arrived (EINTR).
                 Err(Errno::NOENT | Errno::INTR) => {}

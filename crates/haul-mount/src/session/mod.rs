@@ -20,6 +20,6 @@ mod point;
 mod serve;
 mod signals;
 
-pub(crate) use attach::{AttachOptions, Attached, attach};
+pub(crate) use attach::{AttachOptions, Attached, Detached, attach};
 pub(crate) use point::checked;
 pub(crate) use serve::{End, Handler, Session};

@@ -72,7 +72,7 @@ fn recovered(point: &Path) -> Result<PathBuf> {
             .because("a file system whose program has ended is mounted there")
             .hinting(format!("unmount it first: fusermount3 -u {}", path.display())));
     }
-    release(&path, geteuid().is_root())?;
+    release(&path, geteuid().is_root()).map(drop)?;
     Ok(path)
 }
 

@@ -53,6 +53,8 @@ pub(crate) struct Session {
 pub(crate) enum End {
     /// The file system was unmounted, or the session was stopped.
     Unmounted,
+    /// Root has ended the connection, while files may be open.
+    Aborted,
     /// The kernel supports none of the versions of the protocol.
     TooOld,
     /// Reading requests failed, with this errno.
@@ -87,6 +89,24 @@ impl Session {
             session.threads.push(thread.map_err(|error| Error::from_io("start threads", error))?);
         }
         Ok(session)
+    }
+
+    /// Sends notices, from threads of `runtime` that may wait: the kernel may hold locks during requests.
+    pub(crate) fn notifier(&self, runtime: &Handle) -> impl Fn(Vec<u8>) + Send + Sync + 'static {
+        let (device, runtime) = (Arc::downgrade(&self.device), runtime.clone());
+        move |notice| {
+            let device = device.clone();
+            runtime.spawn_blocking(move || {
+                if let Some(device) = device.upgrade() {
+                    device.notify(&notice);
+                }
+            });
+        }
+    }
+
+    /// Whether the kernel has ended it: the file system was unmounted, and all its files are closed.
+    pub(crate) fn was_unmounted(&self) -> bool {
+        *self.ended.borrow() == Some(End::Unmounted)
     }
 
     /// Waits until the session has ended.
@@ -128,6 +148,9 @@ impl<H: Handler> Served<H> {
                     }
                 }
                 Ok(None) => break End::Unmounted,
+                Err(error) if number(&error) == Errno::CONNABORTED.raw_os_error() => {
+                    break End::Aborted;
+                }
                 Err(error) => break End::Failed(number(&error)),
             }
         };

@@ -18,6 +18,7 @@ use super::overlay::Overlay;
 use super::pending::Pending;
 use super::send::Sender;
 use super::spool::Spool;
+use super::state::{Onto, State};
 use super::upload::Uploader;
 use super::warning::{Warning, Warnings};
 use crate::errno::errno;
@@ -47,7 +48,7 @@ pub(crate) struct Changes {
     pub(super) files: Arc<Files>,
     pub(super) overlay: Arc<Overlay>,
     pub(super) spool: Arc<Spool>,
-    pub(super) handles: Handles,
+    pub(super) handles: Arc<Handles>,
     pub(super) filler: Arc<Filler>,
     pub(super) uploader: Arc<Uploader>,
     pub(super) runtime: Runtime,
@@ -82,7 +83,7 @@ impl Changes {
     ) -> Result<Arc<Self>> {
         let spool = Arc::new(spool);
         let filler = Filler::new(names, files, runtime);
-        let sender = Sender::new(&names.storage, share, names.shown.timeout);
+        let sender = Sender::new((&names.storage, &names.root), share, names.shown.timeout);
         let means = (options.warnings, runtime);
         let uploader = Uploader::new(names, overlay, &spool, &filler, sender, means);
         let changes = Self {
@@ -90,7 +91,7 @@ impl Changes {
             files: Arc::clone(files),
             overlay: Arc::clone(overlay),
             spool,
-            handles: Handles::default(),
+            handles: Arc::default(),
             filler,
             uploader,
             runtime: runtime.clone(),
@@ -109,11 +110,17 @@ impl Changes {
     fn recover(&self) -> Result<()> {
         let failed = |error| Error::from_io("read the spool", error);
         for (file, record) in self.spool.recover().map_err(failed)? {
+            if record.is_left_open() && file.size().map_err(failed)? == 0 {
+                // It was opened to be rewritten, and nothing was written: the version on the server stays.
+                file.remove();
+                continue;
+            }
             // A damaged record stays on the disk.
             let Some(path) = record.rel_path() else { continue };
             let path = self.names.root.join_path(&path);
             let times = self.names.storage.capabilities().stored_times;
-            let found = Pending::recovered(file, path.clone(), &record, times).map_err(failed)?;
+            let found = Pending::recovered(file, path.clone(), &record, times, &self.names.root);
+            let found = found.map_err(failed)?;
             let current = self.overlay.add(&path, &found);
             if !Arc::ptr_eq(&current, &found) {
                 // A rename had replaced one by the other when the process ended: both stay.
@@ -128,11 +135,20 @@ impl Changes {
         let copies = (1..).map_while(|number| super::conflict::copy_path(path, modified, number));
         for copy in copies {
             if self.overlay.get(&copy).is_none() {
-                file.state().move_to(copy.clone(), None);
+                let mut state = file.state();
+                state.move_to(copy.clone(), Onto::default());
+                // It would be fetched from the path of the copy.
+                state.lose_rest();
+                drop(state);
                 self.overlay.add(&copy, file);
                 return;
             }
         }
+    }
+
+    /// From now on, the kernel gets notices.
+    pub(crate) fn connect(&self, send: impl Fn(Vec<u8>) + Send + Sync + 'static) {
+        self.uploader.kernel.connect(send);
     }
 
     /// Uploads what earlier mounts have left in the spool.
@@ -283,19 +299,25 @@ impl Drop for Response {
 
 impl Changes {
     /// Waits until the files that were closed are uploaded, at most `patience` without progress. Returns how many files
-    /// are left. The file system is unmounted: there are no writers any more.
-    pub(crate) async fn drained(&self, patience: Duration) -> usize {
+    /// are left. The file system is unmounted. With `all_closed`, no process had a file open then: handles that are
+    /// left are those of which the RELEASE did not arrive.
+    pub(crate) async fn drained(&self, patience: Duration, all_closed: bool) -> usize {
         let files = self.overlay.all();
         for file in &files {
-            let may_be_incomplete = {
+            let (may_be_incomplete, is_emptied) = {
                 let mut state = file.state();
-                let may_be_incomplete = !state.handles.closed && !state.is_uploaded();
+                let is_closed = all_closed || state.handles.writers == 0 || state.handles.closed;
+                let may_be_incomplete = !is_closed && !state.is_uploaded();
                 if !may_be_incomplete {
                     state.handles.writers = 0;
                 }
-                may_be_incomplete
+                (may_be_incomplete, may_be_incomplete && state.is_emptied())
             };
-            if may_be_incomplete {
+            if is_emptied {
+                // What was to be written is unknown, so the version on the server stays.
+                let path = file.state().path.clone();
+                path.inspect(|path| self.drop_file(file, path));
+            } else if may_be_incomplete {
                 // Its writer had no time to close it. Without a record, the next mount would remove it.
                 let settled = file.settle(&self.spool, &self.names.root, false).await;
                 let path = file.state().path.clone();
@@ -314,7 +336,10 @@ impl Changes {
             is_live && !(state.is_uploaded() && state.is_metadata_uploaded())
         };
         let left = || files.iter().filter(is_left).count();
-        let is_waiting = |file: &Arc<Pending>| is_left(&file) && file.state().handles.writers == 0;
+        let is_waiting = |file: &Arc<Pending>| {
+            let is_due = |state: &State| state.handles.writers == 0 && !state.is_stranded();
+            is_left(&file) && is_due(&file.state())
+        };
         let (mut seen, mut since) = ((0, 0), Instant::now());
         while files.iter().any(is_waiting) {
             let now = (left(), self.uploader.sender.written());

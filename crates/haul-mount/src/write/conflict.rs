@@ -1,13 +1,46 @@
-//! Names of conflict copies: `NAME (conflict 2026-01-31 HOST).EXT`.
+//! Conflict copies: why there is one, and its name: `NAME (conflict 2026-01-31 HOST).EXT`.
 
 use haul_storage::{RelPath, Timestamp};
 use rustix::system::uname;
+use serde::{Deserialize, Serialize};
+
+use super::warning::Warning;
 
 /// Longest name that all common file systems can hold.
 const NAME_MAX: usize = 255;
 
 /// Longest part of a name that counts as its ending, with the dot.
 const EXTENSION_MAX: usize = 10;
+
+/// What a file is a copy of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ConflictCopy {
+    pub(super) original: RelPath,
+    pub(super) reason: Reason,
+}
+
+/// Why a file is not stored under its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Reason {
+    /// There is another version than the one that it replaces.
+    Conflict,
+    /// It may be incomplete.
+    LeftOpen,
+    /// Parts of it can no longer be fetched.
+    Incomplete,
+}
+
+impl ConflictCopy {
+    /// What the user has to know about the copy at `path`.
+    pub(super) fn warning(self, copy: RelPath) -> Warning {
+        let path = self.original;
+        match self.reason {
+            Reason::Conflict => Warning::Conflict { path, copy },
+            Reason::LeftOpen => Warning::LeftOpen { path, copy },
+            Reason::Incomplete => Warning::Incomplete { path, copy },
+        }
+    }
+}
 
 /// The path of the copy with this number (from 1) beside `path`.
 pub(super) fn copy_path(path: &RelPath, modified: Timestamp, number: u32) -> Option<RelPath> {

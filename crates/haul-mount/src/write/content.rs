@@ -1,11 +1,13 @@
 //! Open files: creating, opening, reading, writing, syncing and closing them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use haul_storage::{Block, Entry, ErrorKind, Range, RelPath, Result, is_part_name};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
+use tokio::time::sleep;
 
 use super::changes::{Changes, spool_errno};
 use super::handles::Handle;
@@ -17,6 +19,9 @@ use crate::read::Files;
 /// Flags of `fallocate(2)`.
 const KEEP_SIZE: u32 = 1;
 const PUNCH_HOLE: u32 = 2;
+
+/// Longest time from the FLUSH of the last descriptor of an open file to its RELEASE.
+const RELEASE: Duration = Duration::from_millis(100);
 
 /// How a file is opened.
 #[derive(Debug, Clone, Copy)]
@@ -51,6 +56,14 @@ impl Changes {
         }
         let file = self.writable(node, &path).await?;
         let opening = self.open_local(node, &file, access)?;
+        if access.truncates && !access.is_writer {
+            // Nothing more is written by this handle, which closes without a FLUSH that counts.
+            let is_open = file.state().handles.writers > 0;
+            if !is_open && let Err(errno) = self.settle(&file, true).await {
+                self.undelivered(opening.handle);
+                return Err(errno);
+            }
+        }
         // The kernel may have the size of an earlier version, or of a listing.
         Ok(Reply { outdated: Some(node), ..Reply::opening(opening) })
     }
@@ -261,13 +274,13 @@ impl Changes {
         reply
     }
 
-    async fn read_local(&self, file: &Pending, range: Range) -> Reply {
+    async fn read_local(&self, file: &Arc<Pending>, range: Range) -> Reply {
         loop {
             if let Some(read) = file.read(range) {
                 return content(read);
             }
             if let Err(error) = self.filler.fill(file, range).await {
-                return errno(&error).into();
+                return errno(&self.uploader.unread(file, error).await).into();
             }
         }
     }
@@ -317,19 +330,43 @@ impl Changes {
     }
 
     /// A descriptor of an open file is closed: what was written is durable afterwards.
-    pub(super) async fn flush(&self, handle: u64) -> Result<Reply, Errno> {
-        let Some(handle) = self.handles.get(handle) else { return Ok(Reply::done()) };
+    ///
+    /// It may be one of several, in one process or in more: a shell duplicates what `>` opens, and each program that
+    /// it starts has a duplicate. RELEASE follows the last one at once. Until then, the file counts as complete for
+    /// [`RELEASE`] at most; one that was opened to be rewritten, and is still empty, does not.
+    pub(super) async fn flush(&self, number: u64) -> Result<Reply, Errno> {
+        let Some(handle) = self.handles.get(number) else { return Ok(Reply::done()) };
         let Some(file) = handle.local.filter(|_| handle.is_writer) else {
             return Ok(Reply::done());
         };
-        if file.is_uploaded() {
-            return Ok(Reply::done());
-        }
+        let (was_closed, generation) = {
+            let state = file.state();
+            if state.is_uploaded() || state.is_emptied() {
+                return Ok(Reply::done());
+            }
+            (state.handles.closed, state.generations.content)
+        };
         self.settle(&file, true).await?;
+        if !was_closed {
+            self.expect_release(number, &file, generation);
+        }
         if self.sync_close {
             self.uploader.wait(&file).await.map_err(|error| errno(&error))?;
         }
         Ok(Reply::done())
+    }
+
+    /// If a handle is not closed soon after a FLUSH, another descriptor of it is open: the file may be incomplete.
+    fn expect_release(&self, handle: u64, file: &Arc<Pending>, generation: u64) {
+        // Neither the file nor the handles live longer for that.
+        let (handles, file) = (Arc::downgrade(&self.handles), Arc::downgrade(file));
+        self.runtime.spawn(async move {
+            sleep(RELEASE).await;
+            let is_open = handles.upgrade().is_some_and(|handles| handles.get(handle).is_some());
+            if let Some(file) = file.upgrade().filter(|_| is_open) {
+                file.reopen(generation);
+            }
+        });
     }
 
     /// Makes a file durable. With `closed` it counts as complete from now on.

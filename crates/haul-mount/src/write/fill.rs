@@ -63,23 +63,26 @@ impl Filler {
     /// # Errors
     /// `Changed` if the file has been replaced on the server, and those of reading and of the spool.
     pub(super) async fn fill(&self, file: &Pending, range: Range) -> Result<()> {
+        let mut is_reopened = false;
         while let Some(gap) = file.missing(range).into_iter().next() {
-            let base = file.state().base.clone();
             let handle = self.opened(file).await?;
             let (step, _) = gap.split_at(STEP);
             let block = match self.files.read(handle, step).await {
                 Ok(block) => block,
                 Err(error) => {
-                    if error.kind() == ErrorKind::Changed {
+                    let is_gone = matches!(error.kind(), ErrorKind::Changed | ErrorKind::NotFound);
+                    if is_gone && file.state().path.is_some() {
                         self.release(file).await;
-                        // Only its metadata has changed, through this mount: it is opened again.
-                        if file.state().base != base {
+                        // Its metadata or its path may have changed through this mount: it is opened again, and its
+                        // version compared.
+                        if !std::mem::replace(&mut is_reopened, true) {
                             continue;
                         }
                     }
                     return Err(error);
                 }
             };
+            is_reopened = false;
             if (block.len() as u64) < step.len() {
                 // It was truncated meanwhile, through this mount or on the server.
                 if file.missing(step) != [step] {
@@ -112,10 +115,13 @@ impl Filler {
         if let Some(handle) = *remote {
             return Ok(handle);
         }
-        let (path, base) = {
+        let (path, base, is_lost) = {
             let state = file.state();
-            (state.path.clone(), state.base.clone())
+            (state.path.clone(), state.base.clone(), state.is_rest_lost())
         };
+        if is_lost {
+            return Err(self.changed(file));
+        }
         let Some(path) = path else { return Err(Error::new(ErrorKind::NotFound, "read")) };
         let handle = self.names.retried(|| self.files.open_anew(&path)).await?;
         let mut unchecked = Unchecked { files: &self.files, handle: Some(handle) };
@@ -131,7 +137,8 @@ impl Filler {
         }
     }
 
-    fn changed(&self, file: &Pending) -> Error {
+    /// The error if the rest of a file is gone.
+    pub(super) fn changed(&self, file: &Pending) -> Error {
         let path = file.state().path.clone().unwrap_or_default();
         Error::new(ErrorKind::Changed, "read")
             .at(self.names.storage.location().display(&path))

@@ -14,11 +14,14 @@
 //! uploaded: each file has a gate for that.
 
 mod attributes;
+mod beside;
 mod changes;
+mod compare;
 mod conflict;
 mod content;
 mod fill;
 mod handles;
+mod kernel;
 mod namespace;
 mod overlay;
 mod pending;

@@ -103,7 +103,12 @@ impl Changes {
         if !found.is_dir() {
             return Err(Errno::NOTDIR);
         }
-        self.names.storage.remove(&path).await.map_err(|error| change_errno(&error))?;
+        let removed = self.names.storage.remove(&path).await;
+        removed.map_err(|error| match error.kind() {
+            // As some servers call it.
+            ErrorKind::AlreadyExists | ErrorKind::IsADirectory => Errno::NOTEMPTY,
+            _ => change_errno(&error),
+        })?;
         self.names.forget_below(&path);
         self.names.forget_removed(&path);
         let node = self.names.tree().remove(parent, name);
@@ -162,19 +167,19 @@ impl Changes {
 
     /// Removes the version of a file that is on the server, if there is one.
     async fn remove_stored(&self, file: &Pending, path: &RelPath) -> Result<(), Error> {
-        let (has_base, size, may_exist) = {
+        let (is_new, attempts) = {
             let state = file.state();
-            let has_base = state.base.is_some() || state.upload.sent.is_some();
-            (has_base, state.size, state.upload.failures > 0)
+            let attempts: Vec<_> = state.upload.attempts.at(path).cloned().collect();
+            (state.is_new(), attempts)
         };
         let storage = &self.names.storage;
-        if !has_base {
-            if !may_exist {
+        if is_new {
+            if attempts.is_empty() {
                 return Ok(());
             }
             // An upload may have succeeded although its response was lost.
-            let existing = storage.find(path).await?;
-            if !existing.is_some_and(|existing| existing.is_file() && existing.size == size) {
+            let Some(existing) = storage.find(path).await? else { return Ok(()) };
+            if !self.uploader.sender.is_one_of(&attempts, &existing).await? {
                 return Ok(());
             }
         }
@@ -190,6 +195,7 @@ impl Changes {
         self.overlay.take(path, file);
         file.discard();
         self.stop_filling(file);
+        self.uploader.remove_parts_later(file);
     }
 }
 

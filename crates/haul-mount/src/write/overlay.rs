@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use haul_storage::{Entry, Identity, RelPath};
+use haul_storage::{Entry, RelPath};
 
 use super::pending::Pending;
+use super::state::Onto;
 use crate::lock::lock;
 
 /// The files in the spool by their paths in the storage.
@@ -59,13 +60,13 @@ impl Overlay {
         }
     }
 
-    /// Moves a file to another path. Its upload replaces the version `base` there; in the overlay, it replaces the file
+    /// Moves a file to another path. Its upload replaces there what `onto` describes; in the overlay, it replaces the file
     /// `over`. Returns false if it has left the spool or was removed, or if a third file is at that path.
     pub(super) fn relocate(
         &self,
         file: &Arc<Pending>,
         to: &RelPath,
-        base: Option<Identity>,
+        onto: Onto,
         over: Option<&Arc<Pending>>,
     ) -> bool {
         // A file leaves the spool under the same locks, so it cannot leave while it is moved.
@@ -84,7 +85,7 @@ impl Overlay {
             files.remove(from.as_bytes());
         }
         files.insert(to.as_bytes().to_vec(), Arc::clone(file));
-        state.move_to(to.clone(), base);
+        state.move_to(to.clone(), onto);
         true
     }
 
@@ -139,14 +140,14 @@ mod tests {
             overlay.add(path, &file.unwrap())
         };
         let (first, second) = (file(&one), file(&two));
-        assert!(!overlay.relocate(&first, &two, None, None));
+        assert!(!overlay.relocate(&first, &two, Onto::default(), None));
         assert!(Arc::ptr_eq(&overlay.get(&one).unwrap(), &first));
         assert!(Arc::ptr_eq(&overlay.get(&two).unwrap(), &second));
-        assert!(overlay.relocate(&first, &one, None, None));
-        assert!(overlay.relocate(&first, &three, None, None));
+        assert!(overlay.relocate(&first, &one, Onto::default(), None));
+        assert!(overlay.relocate(&first, &three, Onto::default(), None));
         assert!(overlay.get(&one).is_none());
         assert!(Arc::ptr_eq(&overlay.get(&three).unwrap(), &first));
-        assert!(overlay.relocate(&first, &two, None, Some(&second)));
+        assert!(overlay.relocate(&first, &two, Onto::default(), Some(&second)));
         assert!(Arc::ptr_eq(&overlay.get(&two).unwrap(), &first));
     }
 }

@@ -13,6 +13,7 @@ use haul_storage::{
 use tokio::sync::Notify;
 
 use super::record::Record;
+use super::sent::Attempt;
 use super::spool::{Spool, SpoolFile};
 use super::state::State;
 use crate::lock::lock;
@@ -57,7 +58,7 @@ impl Pending {
         Ok(Self::with(file, times, State::new(path, size, base)))
     }
 
-    /// A file that an earlier process has left at `path`.
+    /// A file that an earlier process has left at `path`, which is below the mounted directory `root`.
     ///
     /// # Errors
     /// If the spool cannot be read.
@@ -66,9 +67,10 @@ impl Pending {
         path: RelPath,
         record: &Record,
         times: StoredTimes,
+        root: &RelPath,
     ) -> std::io::Result<Arc<Self>> {
         let size = file.size()?;
-        let found = Self::with(file, times, State::recovered(path, size, record));
+        let found = Self::with(file, times, State::recovered(path, size, record, root));
         *lock(&found.last) = Some(record.clone());
         Ok(found)
     }
@@ -171,6 +173,18 @@ impl Pending {
         Ok(())
     }
 
+    /// It was closed in this generation, but is still open: it may be incomplete.
+    pub(super) fn reopen(&self, generation: u64) {
+        let mut state = self.state();
+        let has_changed = state.generations.content != generation;
+        if has_changed || state.is_uploaded() || !state.handles.closed {
+            return;
+        }
+        (state.handles.closed, state.is_record_old) = (false, true);
+        // If that fails, it is complete for the next process.
+        drop(self.before_change(&mut state));
+    }
+
     /// Reserves space for a range. With `may_grow`, a shorter file is extended to the end of the range.
     pub(super) fn reserve(&self, range: Range, may_grow: bool) -> std::io::Result<()> {
         let mut state = self.state();
@@ -253,7 +267,32 @@ impl Pending {
     /// Its next upload replaces this version.
     pub(super) fn replaces(&self, base: Identity) {
         let mut state = self.state();
-        (state.base, state.upload.sent, state.is_record_old) = (Some(base), None, true);
+        if let Some(path) = state.path.clone() {
+            state.upload.attempts.settle(&path);
+        }
+        (state.base, state.is_record_old) = (Some(base), true);
+    }
+
+    /// An upload begins. It is recorded, in case this process ends before the response arrives. This is not made
+    /// durable, to save a sync: without it, the upload is recognized by its content, as long as that does not change.
+    pub(super) fn begin_upload(&self, root: &RelPath, attempt: Attempt) {
+        let mut state = self.state();
+        state.upload.attempts.begin(attempt);
+        self.store_attempts(&state, root);
+    }
+
+    /// Stores what is known about uploads.
+    fn store_attempts(&self, state: &State, root: &RelPath) {
+        if let Some(last) = &mut *lock(&self.last) {
+            // Nothing else: what was fetched since that record may not be durable.
+            last.attempts = state.recorded_attempts(root);
+            drop(self.file.store(last));
+        }
+    }
+
+    /// The part file of an upload to `path` was removed.
+    pub(super) fn forget_part(&self, path: &RelPath) {
+        self.state().upload.attempts.forget_part(path);
     }
 
     /// Stops an upload of it as soon as that is possible without losing track of what the server has.
@@ -411,7 +450,8 @@ mod tests {
             let spool = Arc::new(Spool::open(self.directory.path(), "x").unwrap());
             let (file, record) = spool.recover().unwrap().pop().unwrap();
             let path = record.rel_path().unwrap();
-            let found = Pending::recovered(file, path, &record, StoredTimes::ALL).unwrap();
+            let found = Pending::recovered(file, path, &record, StoredTimes::ALL, &RelPath::root());
+            let found = found.unwrap();
             (Self { directory: self.directory, spool }, found)
         }
     }
@@ -478,7 +518,8 @@ mod tests {
             let (file, record) = world.spool.recover().unwrap().pop().unwrap();
             assert!(!record.closed);
             let path = record.rel_path().unwrap();
-            pending = Pending::recovered(file, path, &record, StoredTimes::ALL).unwrap();
+            pending = Pending::recovered(file, path, &record, StoredTimes::ALL, &RelPath::root())
+                .unwrap();
             assert!(pending.state().handles.was_left_open);
             pending.settle(&world.spool, &RelPath::root(), true).await.unwrap();
         }

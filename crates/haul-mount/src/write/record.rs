@@ -7,6 +7,10 @@
 use haul_storage::{FileId, Identity, Range, RangeSet, RelPath, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use super::below;
+use super::conflict::{ConflictCopy, Reason};
+use super::sent::{Attempt, Sent};
+
 /// Length of a slot, and of the head: the content of the file begins after it.
 const SLOT: usize = 64 << 10;
 pub(super) const HEAD: u64 = 2 * SLOT as u64;
@@ -40,6 +44,32 @@ pub(super) struct Record {
     pub(super) digest: Option<String>,
     /// Why the last upload failed.
     pub(super) failure: Option<String>,
+    /// Uploads that may have reached the server.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) attempts: Vec<RecordedAttempt>,
+    /// It is a copy, of which the user does not know yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) copy: Option<RecordedCopy>,
+}
+
+/// An [`Attempt`] to upload it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct RecordedAttempt {
+    /// The path below the mounted directory, unless it is that of the record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    path: Option<Vec<u8>>,
+    size: u64,
+    modified: Option<(i64, u32)>,
+    digest: Option<String>,
+    has_part: bool,
+}
+
+/// A [`ConflictCopy`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct RecordedCopy {
+    /// The name of the original, which is in the same directory.
+    name: Vec<u8>,
+    reason: Reason,
 }
 
 /// Ranges of a file, as start and end.
@@ -47,6 +77,9 @@ pub(super) struct Record {
 pub(super) struct Present {
     end: u64,
     ranges: Vec<(u64, u64)>,
+    /// The other bytes can no longer be fetched.
+    #[serde(default, skip_serializing_if = "is_false")]
+    is_lost: bool,
     /// The digest of the map that has the ranges, in a slot for which they are too many.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     map: Option<String>,
@@ -101,11 +134,62 @@ impl From<&Version> for Identity {
     }
 }
 
+impl RecordedAttempt {
+    /// The record of an attempt, in the record of a file at `path`; both are below `root`.
+    pub(super) fn of(attempt: &Attempt, path: &RelPath, root: &RelPath) -> Option<Self> {
+        let other = if attempt.path == *path { None } else { Some(below(root, &attempt.path)?) };
+        let Sent { size, modified, digest } = &attempt.sent;
+        Some(Self {
+            path: other.map(|path| path.as_bytes().to_vec()),
+            size: *size,
+            modified: modified.map(|time| (time.seconds, time.nanos)),
+            digest: digest.map(|digest| digest.to_hex().to_string()),
+            has_part: attempt.has_part,
+        })
+    }
+
+    /// The attempt, in the record of a file at `path`.
+    pub(super) fn attempt(&self, path: &RelPath, root: &RelPath) -> Option<Attempt> {
+        let path = match &self.path {
+            Some(other) => root.join_path(&RelPath::parse(other).ok()?),
+            None => path.clone(),
+        };
+        let sent = Sent {
+            size: self.size,
+            modified: self.modified.map(|(seconds, nanos)| Timestamp { seconds, nanos }),
+            digest: self.digest.as_ref().and_then(|digest| blake3::Hash::from_hex(digest).ok()),
+        };
+        Some(Attempt { path, sent, has_part: self.has_part })
+    }
+
+    /// Bytes of a path of its own.
+    pub(super) fn path_length(&self) -> usize {
+        self.path.as_ref().map_or(0, Vec::len)
+    }
+}
+
+impl RecordedCopy {
+    pub(super) fn of(copy: &ConflictCopy) -> Self {
+        Self { name: copy.original.name().to_vec(), reason: copy.reason }
+    }
+
+    /// The copy that is at `path`.
+    pub(super) fn copy(&self, path: &RelPath) -> Option<ConflictCopy> {
+        let original = path.with_name(self.name.clone()).ok()?;
+        Some(ConflictCopy { original, reason: self.reason })
+    }
+}
+
 impl Present {
     /// The ranges of `present`. In the gaps before `end`, the content is that of the base.
-    pub(super) fn of(present: &RangeSet, end: u64) -> Self {
+    pub(super) fn of(present: &RangeSet, end: u64, is_lost: bool) -> Self {
         let ranges = present.iter().map(|range| (range.start(), range.end())).collect();
-        Self { end, ranges, map: None }
+        Self { end, ranges, is_lost, map: None }
+    }
+
+    /// Whether the content in the gaps can no longer be fetched.
+    pub(super) const fn is_lost(&self) -> bool {
+        self.is_lost
     }
 
     /// Before this offset, bytes that are not in [`Present::ranges`] are those of the base.
@@ -127,6 +211,11 @@ impl Record {
         RelPath::parse(&self.path).ok().filter(|path| !path.is_root())
     }
 
+    /// It would replace a version, and was not closed since its content has changed.
+    pub(super) const fn is_left_open(&self) -> bool {
+        self.base.is_some() && !self.closed
+    }
+
     /// The content is about to change, or has changed, since it was recorded as complete.
     pub(super) fn reopen(&mut self) {
         (self.closed, self.digest) = (false, None);
@@ -139,7 +228,7 @@ impl Record {
         let text = match (&self.present, &map) {
             (Some(present), Some(map)) => {
                 let digest = Some(map.digest.clone());
-                let present = Present { end: present.end, ranges: Vec::new(), map: digest };
+                let present = Present { ranges: Vec::new(), map: digest, ..present.clone() };
                 serde_json::to_vec(&Self { present: Some(present), ..self.clone() })
             }
             _ => serde_json::to_vec(self),
@@ -201,6 +290,12 @@ impl Record {
     }
 }
 
+/// For `skip_serializing_if`.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_false(value: &bool) -> bool {
+    !*value
+}
+
 fn parsed(slot: &[u8]) -> Option<(Record, u64)> {
     let (text, number) = framed(slot)?;
     Some((serde_json::from_slice(text).ok()?, number))
@@ -252,13 +347,15 @@ mod tests {
         Record {
             path: b"a/\xff".to_vec(),
             base: Some(Version::from(&identity)),
-            present: Some(Present::of(&ranges, 9)),
+            present: Some(Present::of(&ranges, 9, false)),
             mode: Some(0o640),
             modified: (1, 2),
             generation,
             closed: true,
             digest: None,
             failure: Some("no".to_owned()),
+            attempts: Vec::new(),
+            copy: None,
         }
     }
 
@@ -298,7 +395,7 @@ mod tests {
         let mut ranges = RangeSet::new();
         let far = u64::MAX - (1 << 20);
         (0..count as u64).for_each(|at| ranges.insert(Range::new(far + 2 * at, 1)));
-        let present = Some(Present::of(&ranges, u64::MAX));
+        let present = Some(Present::of(&ranges, u64::MAX, true));
         Record { path: vec![255; 4096], present, ..record(1) }
     }
 

@@ -1,19 +1,20 @@
 //! Renaming.
 //!
 //! A new file that is only in the spool is renamed there; everything else on the server, with the files of the spool
-//! that are below. The gate of each of these is held meanwhile.
+//! that are below. The gate of each of these is held meanwhile. If the server has another version of a file than the
+//! one that the file of the spool replaces, only the latter is renamed.
 
 use std::sync::Arc;
 
 use haul_storage::{
-    Error, ErrorKind, Identity, RelPath, Result, StorageExt as _, aside_name, is_part_name,
+    Entry, Error, ErrorKind, Identity, RelPath, Result, StorageExt as _, aside_name, is_part_name,
 };
 use rustix::io::Errno;
 
 use super::changes::{Changes, Removed, change_errno};
 use super::namespace::{Gate, hold};
 use super::pending::Pending;
-use super::state::below;
+use super::state::{Onto, below};
 use crate::errno::errno;
 use crate::fuse::Reply;
 
@@ -32,6 +33,13 @@ struct Moved {
     target: Option<Arc<Pending>>,
     /// They are not uploaded while these are held.
     _gates: Vec<Gate>,
+}
+
+/// What the server has at the old path after a rename.
+enum Left {
+    Nothing,
+    /// A version of another program.
+    Other,
 }
 
 impl Changes {
@@ -63,21 +71,25 @@ impl Changes {
             self.keep_readable(target).await;
         }
         let replaced = self.names.cached(&moved.to).and_then(|known| known.entry);
+        let may_replace = flags & NO_REPLACE == 0;
         let renamed = match &moved.source {
-            Some(file) if file.state().is_new() => self.rename_new(file, &moved).await,
-            _ => self.rename_stored(&moved, flags & NO_REPLACE == 0).await,
+            Some(file) => self.rename_file(file, &moved, may_replace).await,
+            None => self.rename_stored(&moved, None, may_replace).await.map(|()| Left::Nothing),
         };
         self.names.forget_below(&moved.from);
         self.names.forget_below(&moved.to);
         self.files.changed_below(&moved.from);
         self.files.changed_below(&moved.to);
-        renamed?;
+        let left = renamed?;
         let node = self.names.tree().rename((parent, name), (new_parent, new_name));
         let replaced = replaced.map(Removed::Remote);
         if let Some(removed) = moved.target.clone().map(Removed::Local).or(replaced) {
             self.remember(node, removed);
         }
-        self.names.forget_removed(&moved.from);
+        match left {
+            Left::Nothing => self.names.forget_removed(&moved.from),
+            Left::Other => self.names.created(&moved.from),
+        }
         self.names.created(&moved.to);
         let files: Vec<_> = moved.source.iter().chain(&moved.below).cloned().collect();
         drop(moved);
@@ -119,12 +131,69 @@ impl Changes {
         Ok(found.entry.is_some())
     }
 
-    /// Renames a file that is only in the spool. Its upload replaces what is at the new path now.
+    /// Renames a file of the spool: there, or on the server if that has the version that the file replaces. A version
+    /// of another program keeps the old path.
+    async fn rename_file(
+        &self,
+        file: &Arc<Pending>,
+        moved: &Moved,
+        may_replace: bool,
+    ) -> Result<Left, Errno> {
+        let from = &moved.from;
+        let (is_new, base, attempts, has_changes, is_uploaded) = {
+            let state = file.state();
+            let attempts: Vec<_> = state.upload.attempts.at(from).cloned().collect();
+            let (has_changes, is_uploaded) = (state.generations.content > 0, state.is_uploaded());
+            (state.is_new(), state.base.clone(), attempts, has_changes, is_uploaded)
+        };
+        if file.state().is_stranded() {
+            return Err(Errno::STALE);
+        }
+        if is_new && attempts.is_empty() {
+            self.rename_new(file, moved).await?;
+            return Ok(Left::Nothing);
+        }
+        let storage = &self.names.storage;
+        let existing = self.names.retried(|| storage.find(from)).await;
+        let existing = existing.map_err(|error| errno(&error))?;
+        let is_current = match &existing {
+            Some(existing) if base.as_ref() == Some(&existing.identity()) => true,
+            Some(existing) => {
+                let sender = &self.uploader.sender;
+                let is_one = sender.is_one_of(&attempts, existing).await;
+                is_one.map_err(|error| errno(&error))?
+            }
+            None => false,
+        };
+        // If all of it was uploaded, what the server has now is what programs see, and what they rename.
+        if is_current || !has_changes || (existing.is_some() && is_uploaded) {
+            let current = existing.filter(|_| is_current);
+            self.rename_stored(moved, current, may_replace).await?;
+            return Ok(Left::Nothing);
+        }
+        // Only the version from here gets the new path.
+        if file.state().is_partial() {
+            let opened = file.remote.lock().await.is_some();
+            if !opened && let Err(error) = self.filler.opened(file).await {
+                let error = self.uploader.unless_stranded(file, error).await;
+                let number = errno(&error);
+                file.note_failure(&self.names.root, error);
+                return Err(if number == Errno::NOENT { Errno::STALE } else { number });
+            }
+            // By its path, it would be fetched from another file.
+            file.state().lose_rest();
+        }
+        file.state().generations.uploaded = 0;
+        self.rename_new(file, moved).await?;
+        Ok(if existing.is_some() { Left::Other } else { Left::Nothing })
+    }
+
+    /// Renames a file in the spool. Its upload replaces what is at the new path now.
     async fn rename_new(&self, file: &Arc<Pending>, moved: &Moved) -> Result<(), Errno> {
-        let base = self.version_at(moved).await.map_err(|error| errno(&error))?;
+        let onto = self.version_at(moved).await.map_err(|error| errno(&error))?;
         let (from, to, target) = (&moved.from, &moved.to, moved.target.as_ref());
-        let was_base = file.state().base.clone();
-        if !self.overlay.relocate(file, to, base, target) {
+        let before = file.state().onto();
+        if !self.overlay.relocate(file, to, onto, target) {
             // A conflict copy has got this name meanwhile, or the file is gone.
             return Err(if file.is_live() { Errno::BUSY } else { Errno::NOENT });
         }
@@ -136,7 +205,7 @@ impl Changes {
         };
         if settled.is_err() {
             // Undo the move.
-            self.overlay.relocate(file, from, was_base, None);
+            self.overlay.relocate(file, from, before, None);
             if let Some(target) = target {
                 self.overlay.add(to, target);
             }
@@ -148,66 +217,78 @@ impl Changes {
         Ok(())
     }
 
-    /// The version that is on the server at the new path.
-    async fn version_at(&self, moved: &Moved) -> Result<Option<Identity>> {
+    /// What is on the server at the new path.
+    async fn version_at(&self, moved: &Moved) -> Result<Onto> {
         if let Some(target) = &moved.target {
-            return Ok(target.state().base.clone());
+            return Ok(target.state().onto());
         }
         let cached = self.names.cached(&moved.to);
         if cached.is_some_and(|known| known.entry.is_none()) {
-            return Ok(None);
+            return Ok(Onto::default());
         }
         let found = self.names.requested(&moved.to).await?;
-        Ok(found.entry.map(|entry| entry.identity()))
+        Ok(Onto { base: found.entry.map(|entry| entry.identity()), ..Onto::default() })
     }
 
     /// Moves a file of the spool to the path that it has on the server by now. If that cannot be recorded, the next
     /// record does it.
-    async fn follow(&self, file: &Arc<Pending>, to: &RelPath, base: Option<Identity>) {
-        if self.overlay.relocate(file, to, base, None) && file.is_recorded() {
+    async fn follow(&self, file: &Arc<Pending>, to: &RelPath, onto: Onto) {
+        if self.overlay.relocate(file, to, onto, None) && file.is_recorded() {
             drop(file.settle(&self.spool, &self.names.root, false).await);
         }
     }
 
-    /// Renames what is on the server, and the files of the spool that belong to it.
-    async fn rename_stored(&self, moved: &Moved, may_replace: bool) -> Result<(), Errno> {
+    /// Renames what is on the server, and the files of the spool that belong to it. `current` is the entry on the
+    /// server if it is what the file of the spool replaces.
+    async fn rename_stored(
+        &self,
+        moved: &Moved,
+        current: Option<Entry>,
+        may_replace: bool,
+    ) -> Result<(), Errno> {
         let Moved { from, to, source, below, target, .. } = moved;
-        match (self.rename_on_server(from, to, may_replace).await, source) {
-            (Ok(()), _) => {}
-            // It was removed on the server: only the version from here is left, if there is one.
-            (Err(error), Some(file))
-                if error.kind() == ErrorKind::NotFound && file.state().generations.content > 0 =>
-            {
-                file.state().generations.uploaded = 0;
-                return self.rename_new(file, moved).await;
-            }
-            (Err(error), _) => return Err(change_errno(&error)),
+        // Whoever fetches the rest of these meanwhile would find them at neither path.
+        let mut remotes = Vec::new();
+        for file in source.iter().chain(below) {
+            remotes.push(file.remote.lock().await);
         }
+        let renamed = self.rename_on_server(from, to, may_replace).await;
+        renamed.map_err(|error| change_errno(&error))?;
         if let Some(target) = target {
             self.overlay.take(to, target);
         }
         if let Some(file) = source {
-            let stat = self.names.retried(|| self.names.storage.stat(to)).await;
-            let base = match stat {
-                Ok(entry) => Some(entry.identity()),
-                // Servers need not change the version when they rename.
-                Err(_) => file.state().base.clone(),
+            let base = match current {
+                Some(current) => Some(self.renamed_version(&current, to).await),
+                // Not the one that it replaces: its upload finds that.
+                None => file.state().base.clone(),
             };
-            self.follow(file, to, base).await;
+            self.follow(file, to, Onto { base, ..Onto::default() }).await;
         }
         if let Some(target) = target {
             self.drop_file(target, to);
         }
         for file in below {
-            let (path, base) = {
-                let state = file.state();
-                (state.path.clone(), state.base.clone())
-            };
-            let Some(path) = path else { continue };
-            let Some(moved) = rebased(&path, from, to) else { continue };
-            self.follow(file, &moved, base).await;
+            let mut onto = file.state().onto();
+            onto.attempts.follow(|path| rebased(path, from, to));
+            let path = file.state().path.clone();
+            let Some(moved) = path.and_then(|path| rebased(&path, from, to)) else { continue };
+            file.state().upload.attempts.follow(|path| rebased(path, from, to));
+            self.follow(file, &moved, onto).await;
         }
         Ok(())
+    }
+
+    /// The version at the new path, to which `before` was renamed. Servers may change its tag and identity.
+    async fn renamed_version(&self, before: &Entry, to: &RelPath) -> Identity {
+        let was = before.identity();
+        // Without an answer: servers need not change the version when they rename.
+        let found = self.names.retried(|| self.names.storage.stat(to)).await;
+        let Ok(found) = found.map(|found| found.identity()) else { return was };
+        let is_same = (found.size, found.modified) == (was.size, was.modified)
+            || (was.tag.is_some() && found.tag == was.tag);
+        // Otherwise another program was faster. The upload finds that.
+        if is_same { found } else { was }
     }
 
     async fn rename_on_server(
@@ -217,8 +298,14 @@ impl Changes {
         may_replace: bool,
     ) -> Result<(), Error> {
         match self.names.storage.rename(from, to).await {
-            // This server replaces nothing.
-            Err(error) if error.kind() == ErrorKind::AlreadyExists && may_replace => {
+            // This server replaces nothing, or no directory.
+            Err(error)
+                if may_replace
+                    && matches!(
+                        error.kind(),
+                        ErrorKind::AlreadyExists | ErrorKind::IsADirectory
+                    ) =>
+            {
                 self.replace_on_server(from, to, error).await
             }
             renamed => renamed,
@@ -234,14 +321,17 @@ impl Changes {
         refused: Error,
     ) -> Result<(), Error> {
         let storage = &self.names.storage;
-        match storage.find(to).await? {
-            None => return storage.rename(from, to).await,
+        let Some(found) = storage.find(to).await? else { return storage.rename(from, to).await };
+        let is_directory = storage.stat(from).await?.is_dir();
+        match (is_directory, found.is_dir()) {
             // It is removed only if it is empty.
-            Some(found) if found.is_dir() => {
+            (true, true) => {
                 storage.remove(to).await?;
                 return storage.rename(from, to).await;
             }
-            Some(_) => {}
+            (true, false) => return Err(Error::new(ErrorKind::NotADirectory, "rename")),
+            (false, true) => return Err(Error::new(ErrorKind::IsADirectory, "rename")),
+            (false, false) => {}
         }
         let Ok(aside) = to.with_name(aside_name(to.name())) else { return Err(refused) };
         if let Err(error) = storage.rename(to, &aside).await {

@@ -22,7 +22,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::pending::Pending;
-use super::sent::Sent;
+use super::sent::{Attempt, Sent, is_fine};
 use crate::link;
 
 /// Bytes of a write, unless the storage prefers more.
@@ -34,16 +34,15 @@ const MOST_WRITES: usize = 32;
 /// Longest file that is sent in one request, whatever the storage prefers.
 const MOST_WHOLE: u64 = 4 << 20;
 
-/// Longest file that is read back to compare it.
-const MOST_COMPARED: u64 = 16 << 20;
-
 /// Bytes per second of a link that is slow, but works.
 const SLOWEST: u64 = 8 << 10;
 
 /// Sends files.
 #[derive(Debug)]
 pub(super) struct Sender {
-    storage: Arc<dyn Storage>,
+    pub(super) storage: Arc<dyn Storage>,
+    /// The mounted directory.
+    root: RelPath,
     share: Arc<LinkShare>,
     timeout: Duration,
     begun: Notify,
@@ -56,47 +55,54 @@ pub(super) struct Sender {
 pub(super) struct Snapshot {
     pub(super) path: RelPath,
     pub(super) base: Option<Identity>,
-    /// What was sent before, if the server has not reported its version.
-    last: Option<Sent>,
+    /// What was sent before, or may have been, unless the server has reported its version since.
+    pub(super) before: Vec<Sent>,
     pub(super) generation: u64,
     pub(super) metadata_changes: u64,
-    size: u64,
-    metadata: Metadata,
+    pub(super) size: u64,
+    pub(super) metadata: Metadata,
     interrupts: u64,
     is_strict: bool,
     is_synced: bool,
-    may_exist: bool,
+    /// An earlier attempt may have left a part file.
+    has_part: bool,
+}
+
+/// What is at the path of an upload.
+enum Target {
+    /// Nothing, or what is to be replaced: how to commit.
+    Free(CommitOptions),
+    /// This version, from an upload whose response was lost.
+    Sent,
 }
 
 impl Snapshot {
     /// The version of this moment; `None` if it has no path. `strictly`: it is not sent if the file changes meanwhile.
     pub(super) fn of(file: &Pending, strictly: bool) -> Option<Self> {
-        let mut state = file.state();
-        let generation = state.generations.content;
-        let attempted = std::mem::replace(&mut state.generations.attempted, generation);
+        let state = file.state();
+        let path = state.path.clone()?;
         Some(Self {
-            path: state.path.clone()?,
+            before: state.upload.attempts.at(&path).cloned().collect(),
+            has_part: state.upload.attempts.has_part(&path),
+            path,
             base: state.base.clone(),
-            last: state.upload.sent.clone(),
-            generation,
+            generation: state.generations.content,
             metadata_changes: state.generations.metadata,
             size: state.size,
             metadata: state.metadata(),
             interrupts: state.upload.interrupts,
             is_strict: strictly,
             is_synced: state.upload.is_wanted,
-            // Only the same generation: a later one may have the same time, since programs set times.
-            may_exist: state.upload.failures > 0 && attempted == generation,
         })
     }
 
     /// What is on the server once it was sent.
-    pub(super) const fn sent(&self, digest: Option<blake3::Hash>) -> Sent {
+    const fn sent(&self, digest: Option<blake3::Hash>) -> Sent {
         Sent { size: self.size, modified: self.metadata.modified, digest }
     }
 
     /// Fails if it is not to be sent any more.
-    fn check(&self, file: &Pending) -> Result<()> {
+    pub(super) fn check(&self, file: &Pending) -> Result<()> {
         let state = file.state();
         let has_changed = self.is_strict && state.generations.content != self.generation;
         if has_changed || state.upload.interrupts != self.interrupts || state.path.is_none() {
@@ -108,12 +114,13 @@ impl Snapshot {
 
 impl Sender {
     pub(super) fn new(
-        storage: &Arc<dyn Storage>,
+        (storage, root): (&Arc<dyn Storage>, &RelPath),
         share: Arc<LinkShare>,
         timeout: Duration,
     ) -> Self {
         Self {
             storage: Arc::clone(storage),
+            root: root.clone(),
             share,
             timeout,
             begun: Notify::new(),
@@ -136,16 +143,12 @@ impl Sender {
         link::watch(&self.share, &self.begun).await;
     }
 
-    /// Sends a version of a file. Returns its digest if it was sent in one request.
+    /// Sends a version of a file. Returns what the server has then.
     ///
     /// # Errors
     /// `AlreadyExists` if there is another version than the one that it replaces, `Interrupted` if the upload has to
     /// begin anew, and those of the storage.
-    pub(super) async fn send(
-        &self,
-        file: &Pending,
-        snapshot: &Snapshot,
-    ) -> Result<Option<blake3::Hash>> {
+    pub(super) async fn send(&self, file: &Pending, snapshot: &Snapshot) -> Result<Sent> {
         let sent = self.send_once(file, snapshot).await;
         let sent = match sent {
             // Its directory was removed on the server. That must not lose what was written here.
@@ -190,8 +193,26 @@ impl Sender {
         snapshot: &Snapshot,
         existing: &Entry,
         error: Error,
-    ) -> Result<Option<blake3::Hash>> {
-        if self.is_sent(file, snapshot, existing).await? { Ok(None) } else { Err(error) }
+    ) -> Result<Sent> {
+        if self.is_sent(file, snapshot, existing).await? {
+            return self.found(snapshot).await;
+        }
+        // An earlier attempt may have been carried out only now. The next one replaces it.
+        let is_before = self.is_one_of(&snapshot.before, existing).await?;
+        Err(if is_before { Error::new(ErrorKind::Interrupted, "upload") } else { error })
+    }
+
+    /// The server has this version. Its metadata may be of an earlier attempt, or not have been set.
+    async fn found(&self, snapshot: &Snapshot) -> Result<Sent> {
+        self.storage.set_metadata(&snapshot.path, &snapshot.metadata).await?;
+        self.remove_old_part(snapshot).await?;
+        Ok(snapshot.sent(None))
+    }
+
+    /// The upload is done without the part file that an earlier one may have left. If this fails, the next attempt finds
+    /// the upload, and only does this.
+    async fn remove_old_part(&self, snapshot: &Snapshot) -> Result<()> {
+        if snapshot.has_part { self.remove_part(&snapshot.path).await } else { Ok(()) }
     }
 
     /// The error if there is another version than the one that is to be replaced.
@@ -201,17 +222,20 @@ impl Sender {
             .because("it has changed on the server")
     }
 
-    async fn send_once(&self, file: &Pending, snapshot: &Snapshot) -> Result<Option<blake3::Hash>> {
+    async fn send_once(&self, file: &Pending, snapshot: &Snapshot) -> Result<Sent> {
+        let options = match self.target(file, snapshot).await? {
+            Target::Free(options) => options,
+            Target::Sent => return self.found(snapshot).await,
+        };
         if snapshot.size > self.whole_limit() {
-            self.send_long(file, snapshot).await?;
-            return Ok(None);
+            return self.send_long(file, snapshot).await;
         }
-        let options = self.options(file, snapshot).await?;
         let mut permit = self.share.acquire(Priority::Bulk, snapshot.size).await;
         self.begun.notify_one();
         let bytes = content(file, Range::new(0, snapshot.size))?;
         snapshot.check(file)?;
-        let digest = blake3::hash(&bytes);
+        let sent = snapshot.sent(Some(blake3::hash(&bytes)));
+        self.begin(file, snapshot, &sent, false);
         let issued = self.share.now();
         let written = self.storage.write_whole(&snapshot.path, bytes.into(), &options);
         self.within(snapshot.size, written).await?;
@@ -219,12 +243,23 @@ impl Sender {
         self.written.fetch_add(snapshot.size, Ordering::Relaxed);
         self.share.completed(issued, None, snapshot.size);
         permit.consumed();
-        Ok(Some(digest))
+        self.remove_old_part(snapshot).await?;
+        Ok(sent)
     }
 
-    async fn send_long(&self, file: &Pending, snapshot: &Snapshot) -> Result<()> {
-        // Checked before anything is sent, too.
-        self.options(file, snapshot).await?;
+    fn begin(&self, file: &Pending, snapshot: &Snapshot, sent: &Sent, has_part: bool) {
+        let attempt = Attempt { path: snapshot.path.clone(), sent: sent.clone(), has_part };
+        file.begin_upload(&self.root, attempt);
+    }
+
+    async fn send_long(&self, file: &Pending, snapshot: &Snapshot) -> Result<Sent> {
+        // Where times are coarse, only the digest distinguishes it from another version of its size and second.
+        let digest = match is_fine(self.storage.capabilities()) {
+            true => None,
+            false => Some(self.spool_digest(file, snapshot).await?),
+        };
+        let sent = snapshot.sent(digest);
+        self.begin(file, snapshot, &sent, true);
         let identity = Identity {
             size: snapshot.size,
             modified: snapshot.metadata.modified,
@@ -237,14 +272,30 @@ impl Sender {
             CreateOptions { source: Some(source), resume, size: Some(snapshot.size), sparse };
         let writer = self.storage.create(&snapshot.path, &create).await?;
         match self.write_and_commit(file, snapshot, &writer).await {
-            Ok(()) => Ok(()),
+            Ok(()) => Ok(sent),
             Err(error) => {
                 let keep = error.retry() == Retry::Later;
                 // The upload has failed in any case, and with the more telling error.
-                drop(writer.abort(keep).await);
+                if writer.abort(keep).await.is_ok() && !keep {
+                    file.forget_part(&snapshot.path);
+                }
                 Err(error)
             }
         }
+    }
+
+    /// Removes the part file of an upload that is not continued.
+    pub(super) async fn remove_part(&self, path: &RelPath) -> Result<()> {
+        let create = CreateOptions { source: None, resume: true, size: None, sparse: true };
+        let writer = match self.storage.create(path, &create).await {
+            Ok(writer) => writer,
+            // Its directory is gone, or another process writes it.
+            Err(error) if error.retry() == Retry::Never || error.kind() == ErrorKind::Busy => {
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        writer.abort(false).await
     }
 
     async fn write_and_commit(
@@ -278,7 +329,10 @@ impl Sender {
             }
         }
         drop(writing);
-        let options = self.options(file, snapshot).await?;
+        let Target::Free(options) = self.target(file, snapshot).await? else {
+            // An earlier attempt was carried out meanwhile, as the next one finds.
+            return Err(Error::new(ErrorKind::Interrupted, "upload"));
+        };
         snapshot.check(file)?;
         writer.commit(snapshot.size, &options).await
     }
@@ -309,7 +363,11 @@ impl Sender {
     }
 
     /// Waits until `bytes` bytes are written, at most for the timeout and the time that a slow link takes.
-    async fn within<T>(&self, bytes: u64, response: impl Future<Output = Result<T>>) -> Result<T> {
+    pub(super) async fn within<T>(
+        &self,
+        bytes: u64,
+        response: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
         let patience = self.timeout + Duration::from_secs(bytes / SLOWEST);
         match timeout(patience, response).await {
             Ok(outcome) => outcome,
@@ -320,70 +378,36 @@ impl Sender {
         }
     }
 
-    /// How to commit, if what is there now is the version that is to be replaced.
-    async fn options(&self, file: &Pending, snapshot: &Snapshot) -> Result<CommitOptions> {
+    /// What is at the path.
+    ///
+    /// # Errors
+    /// `AlreadyExists` if it is another version than the one that is to be replaced.
+    async fn target(&self, file: &Pending, snapshot: &Snapshot) -> Result<Target> {
         let metadata = snapshot.metadata.clone();
         let sync = snapshot.is_synced && self.storage.capabilities().sync;
         let is_new = CommitOptions { metadata, replace: false, sync, expected: None };
-        if snapshot.base.is_none() && snapshot.last.is_none() {
-            return Ok(is_new);
+        if snapshot.base.is_none() && snapshot.before.is_empty() {
+            return Ok(Target::Free(is_new));
         }
         // If it was removed on the server, what was written here later becomes a new file.
-        let Some(existing) = self.storage.find(&snapshot.path).await? else { return Ok(is_new) };
-        if snapshot.base.as_ref() == Some(&existing.identity())
-            || self.is_last(snapshot, &existing).await?
-            || self.is_sent(file, snapshot, &existing).await?
-        {
-            return Ok(CommitOptions {
-                replace: true,
-                expected: Some(existing.identity()),
-                ..is_new
-            });
+        let Some(existing) = self.storage.find(&snapshot.path).await? else {
+            return Ok(Target::Free(is_new));
+        };
+        let identity = existing.identity();
+        let is_base = snapshot.base.as_ref() == Some(&identity);
+        if !is_base && self.is_sent(file, snapshot, &existing).await? {
+            return Ok(Target::Sent);
+        }
+        if is_base || self.is_one_of(&snapshot.before, &existing).await? {
+            let expected = Some(identity);
+            return Ok(Target::Free(CommitOptions { replace: true, expected, ..is_new }));
         }
         Err(self.conflict(&snapshot.path))
-    }
-
-    /// Whether the file on the server is what was sent before.
-    async fn is_last(&self, snapshot: &Snapshot, existing: &Entry) -> Result<bool> {
-        let Some(last) = &snapshot.last else { return Ok(false) };
-        if let Some(is_last) = last.is(existing, self.storage.capabilities()) {
-            return Ok(is_last);
-        }
-        let content = self.stored_content(&snapshot.path, last.size).await?;
-        Ok(content.is_some_and(|content| last.has(&content)))
-    }
-
-    /// The content of a file on the server; `None` if it is longer than `size` bytes, or changes meanwhile.
-    async fn stored_content(&self, path: &RelPath, size: u64) -> Result<Option<Bytes>> {
-        match self.storage.read_whole(path, size).await {
-            Ok(whole) => Ok(Some(whole.bytes)),
-            Err(error) if error.kind() == ErrorKind::Changed => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Whether the file on the server is this version, from an upload whose response was lost.
-    async fn is_sent(&self, file: &Pending, snapshot: &Snapshot, existing: &Entry) -> Result<bool> {
-        if !existing.is_file() || existing.size != snapshot.size {
-            return Ok(false);
-        }
-        let can = self.storage.capabilities();
-        let stored_time = snapshot.metadata.modified.map(|time| can.stored_times.stored(time));
-        if can.times && snapshot.may_exist && existing.modified == stored_time {
-            return Ok(true);
-        }
-        if snapshot.size > MOST_COMPARED {
-            return Ok(can.times && existing.modified == stored_time);
-        }
-        match self.stored_content(&snapshot.path, snapshot.size).await? {
-            Some(stored) => Ok(stored == content(file, Range::new(0, snapshot.size))?),
-            None => Ok(false),
-        }
     }
 }
 
 /// A range of the content, with zeros where it was cut off meanwhile.
-fn content(file: &Pending, range: Range) -> Result<Vec<u8>> {
+pub(super) fn content(file: &Pending, range: Range) -> Result<Vec<u8>> {
     let length = usize::try_from(range.len()).unwrap_or(usize::MAX);
     let mut bytes = match file.read(range) {
         Some(read) => read.map_err(|error| Error::from_io("read the spool", error))?,

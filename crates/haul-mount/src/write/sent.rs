@@ -1,7 +1,15 @@
-//! What was uploaded, to recognize it on the server until the server has reported its version.
+//! What was uploaded, or may have been, to recognize it on the server until the server has reported its version.
+//!
+//! The response to an upload may be lost, or the process may end before it arrives. So an upload is recorded before it
+//! begins: the next one finds the version of the one before, and must not take it for that of another program.
 
-use bytes::Bytes;
-use haul_storage::{Capabilities, Entry, Timestamp};
+use haul_storage::{Capabilities, Entry, RelPath, Timestamp};
+
+/// Most uploads of a file that are remembered.
+const MOST: usize = 4;
+
+/// Two versions of the same size with times in larger steps may have the same time, in nanoseconds.
+const FINE: u64 = 1_000_000;
 
 /// What was sent to the server from here.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -9,7 +17,7 @@ pub(super) struct Sent {
     pub(super) size: u64,
     /// Time of modification.
     pub(super) modified: Option<Timestamp>,
-    /// The BLAKE3 digest of content that was sent in one request.
+    /// The BLAKE3 digest of the content. Long content has none where the time distinguishes versions.
     pub(super) digest: Option<blake3::Hash>,
 }
 
@@ -19,16 +27,112 @@ impl Sent {
         if !existing.is_file() || existing.size != self.size {
             return Some(false);
         }
-        let stored_time = self.modified.map(|time| can.stored_times.stored(time));
-        if can.times && stored_time.is_some() {
-            return Some(existing.modified == stored_time);
+        let is_same_time = has_time(existing, self.modified, can);
+        if is_same_time && (is_fine(can) || self.digest.is_none()) {
+            return Some(true);
         }
         // Without a digest, it counts as another one.
         self.digest.is_none().then_some(false)
     }
+}
 
-    /// Whether this content was sent.
-    pub(super) fn has(&self, content: &Bytes) -> bool {
-        self.digest == Some(blake3::hash(content))
+/// Whether an entry of the server has the time that was set, as the server stores it.
+pub(super) fn has_time(existing: &Entry, set: Option<Timestamp>, can: &Capabilities) -> bool {
+    let stored = set.map(|time| can.stored_times.stored(time));
+    can.times && stored.is_some() && existing.modified == stored
+}
+
+/// Whether the times of a storage distinguish versions.
+pub(super) const fn is_fine(can: &Capabilities) -> bool {
+    can.stored_times.step_ns <= FINE
+}
+
+/// An upload that has begun.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Attempt {
+    pub(super) path: RelPath,
+    pub(super) sent: Sent,
+    /// It has, or had, a part file.
+    pub(super) has_part: bool,
+}
+
+/// The uploads of a file that may have reached the server since it has reported a version.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Attempts(Vec<Attempt>);
+
+impl Attempts {
+    /// An upload begins.
+    pub(super) fn begin(&mut self, attempt: Attempt) {
+        self.0.retain(|known| known.path != attempt.path || known.sent != attempt.sent);
+        // The oldest one is forgotten.
+        self.0.drain(..(self.0.len() + 1).saturating_sub(MOST));
+        self.0.push(attempt);
+    }
+
+    /// The versions that may be at a path.
+    pub(super) fn at(&self, path: &RelPath) -> impl Iterator<Item = &Sent> {
+        self.0.iter().filter(move |attempt| attempt.path == *path).map(|attempt| &attempt.sent)
+    }
+
+    /// Whether a part file may be at a path.
+    pub(super) fn has_part(&self, path: &RelPath) -> bool {
+        self.0.iter().any(|attempt| attempt.has_part && attempt.path == *path)
+    }
+
+    /// The version at a path is known: only part files at other paths are left.
+    pub(super) fn settle(&mut self, path: &RelPath) {
+        self.0.retain(|attempt| attempt.has_part && attempt.path != *path);
+    }
+
+    /// An upload has succeeded: its version is at its path, without a part file.
+    pub(super) fn succeed(&mut self, path: &RelPath, sent: Sent) {
+        self.settle(path);
+        self.begin(Attempt { path: path.clone(), sent, has_part: false });
+    }
+
+    /// The file is no longer at `path`: only a part file there is left.
+    pub(super) fn leave(&mut self, path: &RelPath) {
+        self.0.retain(|attempt| attempt.has_part || attempt.path != *path);
+    }
+
+    /// Adds those of a file that is replaced at a path, where the next upload continues with the part file.
+    pub(super) fn inherit(&mut self, other: &Self, path: &RelPath) {
+        let others = other.0.iter().filter(|attempt| attempt.path == *path);
+        others.for_each(|attempt| self.begin(attempt.clone()));
+    }
+
+    /// The paths of part files that no upload to `path` continues.
+    pub(super) fn stray_parts(&self, path: Option<&RelPath>) -> Vec<RelPath> {
+        let strays = self.0.iter().filter(|one| one.has_part && Some(&one.path) != path);
+        let mut paths: Vec<_> = strays.map(|attempt| attempt.path.clone()).collect();
+        paths.dedup();
+        paths
+    }
+
+    /// The part file at a path was removed.
+    pub(super) fn forget_part(&mut self, path: &RelPath) {
+        let here = self.0.iter_mut().filter(|attempt| attempt.path == *path);
+        here.for_each(|attempt| attempt.has_part = false);
+    }
+
+    /// Directories above were renamed: `moved` returns the new path of one below, or the same.
+    pub(super) fn follow(&mut self, moved: impl Fn(&RelPath) -> Option<RelPath>) {
+        for attempt in &mut self.0 {
+            if let Some(path) = moved(&attempt.path) {
+                attempt.path = path;
+            }
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Attempt> {
+        self.0.iter()
+    }
+}
+
+impl FromIterator<Attempt> for Attempts {
+    fn from_iter<I: IntoIterator<Item = Attempt>>(attempts: I) -> Self {
+        let mut all = Self::default();
+        attempts.into_iter().for_each(|attempt| all.begin(attempt));
+        all
     }
 }

@@ -463,6 +463,8 @@ mod tests {
             closed: true,
             digest: None,
             failure: None,
+            attempts: Vec::new(),
+            copy: None,
         }
     }
 

@@ -7,11 +7,16 @@ use haul_storage::{
     Entry, Error, ErrorKind, Identity, Metadata, Range, RangeSet, RelPath, Timestamp,
 };
 
-use super::record::{Present, Record, Version};
-use super::sent::Sent;
+use super::conflict::{ConflictCopy, Reason};
+use super::record::{Present, Record, RecordedAttempt, RecordedCopy, Version};
+use super::sent::Attempts;
+use super::warning::Warning;
 
 /// Most characters of an error message in a record.
 const MOST_FAILURE: usize = 1000;
+
+/// Most bytes of paths in a record, besides its own.
+const MOST_PATHS: usize = 1024;
 
 /// What is known about a file in the spool.
 #[derive(Debug)]
@@ -39,6 +44,15 @@ pub(super) struct State {
 struct Rest {
     end: u64,
     present: RangeSet,
+    /// The base is gone: they can no longer be fetched.
+    is_lost: bool,
+}
+
+/// What the upload of a file replaces: the version `base`, or one that was uploaded from here.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Onto {
+    pub(super) base: Option<Identity>,
+    pub(super) attempts: Attempts,
 }
 
 /// Counts of changes, and how many of them are durable and uploaded.
@@ -50,8 +64,6 @@ pub(super) struct Generations {
     pub(super) durable: u64,
     /// Changes of the content that are uploaded.
     pub(super) uploaded: u64,
-    /// The generation of the content at the last attempt to upload it.
-    pub(super) attempted: u64,
     /// Changes of the metadata.
     pub(super) metadata: u64,
     /// Changes of the metadata that are uploaded.
@@ -72,8 +84,10 @@ pub(super) struct HandleState {
 /// The progress of its upload.
 #[derive(Debug, Default)]
 pub(super) struct UploadState {
-    /// What was uploaded last, until the server has reported its version, which then is the base.
-    pub(super) sent: Option<Sent>,
+    /// What was uploaded, or may have been, until the server has reported its version, which then is the base.
+    pub(super) attempts: Attempts,
+    /// It is a copy, of which the user does not know yet.
+    pub(super) copy: Option<ConflictCopy>,
     /// It waits for its upload, or is being uploaded.
     pub(super) is_queued: bool,
     /// A program waits for its upload, although the file may be open.
@@ -96,7 +110,7 @@ impl State {
             mode: base.and_then(|base| base.mode),
             modified: modified.unwrap_or_else(now),
             base: base.map(Entry::identity),
-            rest: (size > 0).then(|| Rest { end: size, present: RangeSet::new() }),
+            rest: (size > 0).then(|| Rest { end: size, present: RangeSet::new(), is_lost: false }),
             generations: Generations {
                 // A new file has to be uploaded even if nothing is written.
                 content: u64::from(base.is_none()),
@@ -109,14 +123,17 @@ impl State {
         }
     }
 
-    /// A file that an earlier process has left at `path`; `size` is that of its content in the spool.
-    pub(super) fn recovered(path: RelPath, size: u64, record: &Record) -> Self {
+    /// A file that an earlier process has left at `path`; `size` is that of its content in the spool. `root` is the
+    /// mounted directory.
+    pub(super) fn recovered(path: RelPath, size: u64, record: &Record, root: &RelPath) -> Self {
         let rest = record.present.as_ref().map(|present| {
             let mut ranges = present.ranges();
             ranges.remove(Range::between(size, u64::MAX));
-            Rest { end: present.end().min(size), present: ranges }
+            Rest { end: present.end().min(size), present: ranges, is_lost: present.is_lost() }
         });
         let (seconds, nanos) = record.modified;
+        let attempts = record.attempts.iter().filter_map(|one| one.attempt(&path, root)).collect();
+        let copy = record.copy.as_ref().and_then(|copy| copy.copy(&path));
         Self {
             path: Some(path),
             size,
@@ -134,7 +151,7 @@ impl State {
                 closed: record.closed,
                 was_left_open: !record.closed,
             },
-            upload: UploadState::default(),
+            upload: UploadState { attempts, copy, ..UploadState::default() },
             is_record_old: false,
             has_left: false,
         }
@@ -143,10 +160,14 @@ impl State {
     /// The record of this moment. `root` is the mounted directory.
     pub(super) fn record(&self, root: &RelPath) -> Option<Record> {
         let failure = self.upload.failure.as_ref().map(Error::cause);
+        let path = self.path.as_ref()?;
         Some(Record {
-            path: below(root, self.path.as_ref()?)?.as_bytes().to_vec(),
+            path: below(root, path)?.as_bytes().to_vec(),
             base: self.base.as_ref().map(Version::from),
-            present: self.rest.as_ref().map(|rest| Present::of(&rest.present, rest.end)),
+            present: self
+                .rest
+                .as_ref()
+                .map(|rest| Present::of(&rest.present, rest.end, rest.is_lost)),
             mode: self.mode,
             modified: (self.modified.seconds, self.modified.nanos),
             generation: self.generations.content,
@@ -155,15 +176,50 @@ impl State {
             digest: None,
             // A server may send a long text, and a slot is short.
             failure: failure.map(|text| text.chars().take(MOST_FAILURE).collect()),
+            attempts: self.recorded_attempts(root),
+            copy: self.upload.copy.as_ref().map(RecordedCopy::of),
         })
     }
 
-    /// It has another path, and replaces `base` there.
-    pub(super) fn move_to(&mut self, path: RelPath, base: Option<Identity>) {
-        if base != self.base {
-            self.upload.sent = None;
+    /// The record of its attempts; those with long paths of their own are left out.
+    pub(super) fn recorded_attempts(&self, root: &RelPath) -> Vec<RecordedAttempt> {
+        let Some(path) = &self.path else { return Vec::new() };
+        let mut length = 0;
+        let attempts = self.upload.attempts.iter();
+        let recorded = attempts.filter_map(|attempt| RecordedAttempt::of(attempt, path, root));
+        recorded
+            .filter(|attempt| {
+                length += attempt.path_length();
+                attempt.path_length() == 0 || length <= MOST_PATHS
+            })
+            .collect()
+    }
+
+    /// It has another path, and replaces there what `onto` describes.
+    pub(super) fn move_to(&mut self, path: RelPath, onto: Onto) {
+        if let Some(from) = self.path.take() {
+            self.upload.attempts.leave(&from);
         }
-        (self.path, self.base, self.is_record_old) = (Some(path), base, true);
+        self.upload.attempts.inherit(&onto.attempts, &path);
+        (self.path, self.base, self.is_record_old) = (Some(path), onto.base, true);
+    }
+
+    /// What its upload replaces.
+    pub(super) fn onto(&self) -> Onto {
+        Onto { base: self.base.clone(), attempts: self.upload.attempts.clone() }
+    }
+
+    /// What is not in the spool can no longer be fetched by its path.
+    pub(super) const fn lose_rest(&mut self) {
+        if let Some(rest) = &mut self.rest {
+            rest.is_lost = true;
+            self.is_record_old = true;
+        }
+    }
+
+    /// Whether a part of it is not in the spool, and can no longer be fetched.
+    pub(super) fn is_rest_lost(&self) -> bool {
+        self.rest.as_ref().is_some_and(|rest| rest.is_lost)
     }
 
     /// It has been uploaded, or moved to where it replaces nothing: it no longer counts as left open.
@@ -175,6 +231,11 @@ impl State {
     /// Whether nothing of it is on the server, as far as is known.
     pub(super) const fn is_new(&self) -> bool {
         self.base.is_none() && self.generations.uploaded == 0
+    }
+
+    /// It would replace a file by an empty one.
+    pub(super) const fn is_emptied(&self) -> bool {
+        self.size == 0 && self.generations.content > 0 && !self.is_new()
     }
 
     /// A range is in the spool.
@@ -214,6 +275,21 @@ impl State {
     pub(super) fn missing(&self, range: Range) -> Vec<Range> {
         let Some(rest) = &self.rest else { return Vec::new() };
         rest.present.gaps(range.intersection(Range::between(0, rest.end)))
+    }
+
+    /// It cannot be uploaded, because a part of it is neither in the spool nor on the server.
+    pub(super) fn is_stranded(&self) -> bool {
+        let is_incomplete = |copy: &ConflictCopy| copy.reason == Reason::Incomplete;
+        self.is_partial() && self.upload.copy.as_ref().is_some_and(is_incomplete)
+    }
+
+    /// The user has to know of the copy that it has become: what to report, once.
+    pub(super) fn take_warning(&mut self) -> Option<Warning> {
+        let path = self.path.clone()?;
+        let copy = self.upload.copy.take()?;
+        self.is_record_old = true;
+        // An incomplete one was reported at once.
+        (copy.reason != Reason::Incomplete).then(|| copy.warning(path))
     }
 
     /// Whether all changes are uploaded.

@@ -1,7 +1,11 @@
 //! Writing without a kernel, in part over a simulated link in virtual time.
 
+mod beside;
 mod conflicts;
+mod outcomes;
 mod removed;
+mod renaming;
+mod rewriting;
 mod unmount;
 
 use std::sync::{Arc, Mutex};
@@ -86,8 +90,13 @@ impl World {
 
     /// Opens an existing file in the root for writing.
     async fn open(&self, name: &str) -> u64 {
+        self.open_with(name, READ_WRITE).await
+    }
+
+    /// Opens an existing file in the root, with flags of `open(2)`.
+    async fn open_with(&self, name: &str, flags: u32) -> u64 {
         let node = self.names.tree().refer(ROOT, name.as_bytes()).unwrap();
-        self.changes.open(node, READ_WRITE).await.unwrap().file().unwrap()
+        self.changes.open(node, flags).await.unwrap().file().unwrap()
     }
 
     async fn write(&self, handle: u64, offset: u64, data: impl AsRef<[u8]>) {
@@ -133,6 +142,30 @@ impl World {
             sleep(Duration::from_millis(5)).await;
         }
     }
+}
+
+/// Runs a mount that is killed at the end. Returns its spools.
+fn killed(storage: &Arc<MemoryStorage>, run: impl AsyncFnOnce(&World)) -> TempDir {
+    // Its tasks end with it, as with the process of a mount.
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        let world = World::new(storage);
+        run(&world).await;
+        world.spools
+    })
+}
+
+/// Mounts again after a kill, and waits until everything is uploaded.
+fn mounted_again(storage: &Arc<MemoryStorage>, spools: TempDir) -> Vec<Warning> {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        let world = World::with(storage, spools);
+        world.uploaded().await;
+        assert_eq!(world.listed(), []);
+        lock(&world.warnings).clone()
+    })
 }
 
 fn done(reply: &Reply) {

@@ -14,19 +14,20 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use haul_storage::{Error, ErrorKind, Identity, Range, RelPath, Result, Retry};
+use haul_storage::{Entry, Error, ErrorKind, Range, RelPath, Result, Retry};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
 
-use super::conflict::copy_path;
+use super::conflict::Reason;
 use super::fill::Filler;
+use super::kernel::Kernel;
 use super::overlay::Overlay;
 use super::pending::Pending;
 use super::send::{Sender, Snapshot};
 use super::sent::Sent;
 use super::spool::Spool;
-use super::state::{State, now};
+use super::state::State;
 use super::warning::{Warning, Warnings};
 use crate::names::Names;
 
@@ -50,9 +51,6 @@ const PATIENCE: u32 = 3;
 /// Uploads that begin anew because the file changes; the next one is completed in spite of that.
 const MOST_RESTARTS: u32 = 3;
 
-/// Most conflict copies of a file on a day.
-const MOST_COPIES: u32 = 1000;
-
 /// Uploads files.
 #[derive(Debug)]
 pub(super) struct Uploader {
@@ -63,6 +61,7 @@ pub(super) struct Uploader {
     pub(super) sender: Arc<Sender>,
     pub(super) warnings: Warnings,
     pub(super) runtime: Handle,
+    pub(super) kernel: Kernel,
     small: Arc<Semaphore>,
     long: Arc<Semaphore>,
 }
@@ -93,6 +92,7 @@ impl Uploader {
             sender: Arc::new(sender),
             warnings,
             runtime: runtime.clone(),
+            kernel: Kernel::default(),
             small: Arc::new(Semaphore::new(MOST_SMALL as usize)),
             long: Arc::new(Semaphore::new(MOST_LONG)),
         })
@@ -133,6 +133,9 @@ impl Uploader {
                 if state.generations.uploaded >= wanted || state.path.is_none() {
                     return Ok(());
                 }
+                if state.is_stranded() {
+                    return Err(state.failure());
+                }
                 if state.upload.failures > failures {
                     let failure = state.failure();
                     let is_late = started.elapsed() > self.names.shown.timeout;
@@ -171,15 +174,19 @@ impl Uploader {
     }
 
     fn failed(&self, file: &Pending, error: Error) {
-        let (path, was_serious) = {
-            let state = file.state();
-            (state.path.clone(), is_serious(&state))
-        };
+        let was_serious = is_serious(&file.state());
         let text = error.to_string();
         file.note_failure(&self.names.root, error);
-        let warns = !was_serious && is_serious(&file.state());
+        let (path, copy) = {
+            let mut state = file.state();
+            // Of a stranded one, the user knows.
+            let warns = !was_serious && is_serious(&state) && !state.is_stranded();
+            let path = state.path.clone().filter(|_| warns);
+            (path.clone(), path.and_then(|_| state.take_warning()))
+        };
         file.changed.notify_waiters();
-        if let Some(path) = path.filter(|_| warns) {
+        copy.iter().for_each(|warning| self.warnings.report(warning));
+        if let Some(path) = path {
             self.warnings.report(&Warning::Failed { path, error: text });
         }
     }
@@ -200,11 +207,16 @@ impl Uploader {
             let state = file.state();
             (state.is_uploaded(), state.upload.interrupts)
         };
+        self.remove_stray_parts(file).await;
         if is_uploaded {
             return self.finish(file).await;
         }
         tokio::select! {
-            filled = self.filler.fill(file, Range::new(0, u64::MAX)) => filled?,
+            filled = self.filler.fill(file, Range::new(0, u64::MAX)) => {
+                if let Err(error) = filled {
+                    return Err(self.unless_stranded(file, error).await);
+                }
+            }
             () = interrupted(file, interrupts) => return Ok(Outcome::Again),
         }
         file.settle(&self.spool, &self.names.root, false).await?;
@@ -215,16 +227,16 @@ impl Uploader {
         let Some(snapshot) = Snapshot::of(file, strictly) else { return Ok(Outcome::Again) };
         if file.state().handles.was_left_open && snapshot.base.is_some() {
             // It may be incomplete, and must not replace what is complete.
-            let warning = |path, copy| Warning::LeftOpen { path, copy };
-            return self.put_beside(file, &snapshot, warning).await;
+            self.put_beside(file, Reason::LeftOpen).await?;
+            return Ok(Outcome::Again);
         }
         match self.sender.send(file, &snapshot).await {
-            Ok(digest) => self.sent(file, &snapshot, digest).await,
+            Ok(sent) => self.sent(file, &snapshot, sent).await,
             Err(error)
                 if matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::IsADirectory) =>
             {
-                let warning = |path, copy| Warning::Conflict { path, copy };
-                self.put_beside(file, &snapshot, warning).await
+                self.put_beside(file, Reason::Conflict).await?;
+                Ok(Outcome::Again)
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => Ok(Outcome::Again),
             Err(error) => Err(error),
@@ -237,7 +249,7 @@ impl Uploader {
             let mut state = file.state();
             let is_open = state.handles.writers > 0 && !state.upload.is_wanted;
             let is_done = state.is_uploaded() && state.is_metadata_uploaded();
-            if state.path.is_some() && !is_open && !is_done {
+            if state.path.is_some() && !is_open && !is_done && !state.is_stranded() {
                 return true;
             }
             state.upload.is_queued = false;
@@ -251,21 +263,23 @@ impl Uploader {
         self: &Arc<Self>,
         file: &Arc<Pending>,
         snapshot: &Snapshot,
-        digest: Option<blake3::Hash>,
+        sent: Sent,
     ) -> Result<Outcome> {
         // Even if the server reports the same version, blocks in memory are of the one before.
         self.filler.files.changed(&snapshot.path);
         self.publish(file, &snapshot.path);
         self.names.changed_in_parent(&snapshot.path);
-        {
+        let copy = {
             let mut state = file.state();
             (state.generations.uploaded, state.generations.metadata_uploaded) =
                 (snapshot.generation, snapshot.metadata_changes);
-            state.upload.sent = Some(snapshot.sent(digest));
+            state.upload.attempts.succeed(&snapshot.path, sent);
             (state.upload.failures, state.upload.failure) = (0, None);
             state.complete();
             state.upload.is_wanted = false;
-        }
+            state.take_warning()
+        };
+        copy.iter().for_each(|warning| self.warnings.report(warning));
         if self.leave(file) {
             file.changed.notify_waiters();
             return Ok(Outcome::Done);
@@ -291,7 +305,7 @@ impl Uploader {
                 let mut state = file.state();
                 state.generations.metadata_uploaded = state.generations.metadata;
             }
-            found => self.finish_metadata(file, &path, found?).await?,
+            found => self.finish_metadata(file, &path, &found?).await?,
         }
         let is_done = {
             let mut state = file.state();
@@ -309,13 +323,19 @@ impl Uploader {
     }
 
     /// Sets metadata that has changed since the content was uploaded, which is `found` on the server.
-    async fn finish_metadata(&self, file: &Pending, path: &RelPath, found: Identity) -> Result<()> {
+    async fn finish_metadata(&self, file: &Pending, path: &RelPath, found: &Entry) -> Result<()> {
+        let sent: Vec<_> = file.state().upload.attempts.at(path).cloned().collect();
+        if !sent.is_empty() && !self.sender.is_still(&sent, found).await? {
+            // Another program has replaced it since. The next upload finds that.
+            let mut state = file.state();
+            state.generations.metadata_uploaded = state.generations.metadata;
+            return Ok(());
+        }
         // Parts of the version before must not be mixed with parts of this one.
         let is_base = file.missing(Range::new(0, u64::MAX)).is_empty()
-            || file.state().base.as_ref() == Some(&found);
-        let size = found.size;
+            || file.state().base == Some(found.identity());
         if is_base {
-            file.replaces(found);
+            file.replaces(found.identity());
         }
         let (mut metadata, changes, is_metadata_uploaded) = {
             let state = file.state();
@@ -333,18 +353,17 @@ impl Uploader {
             file.state().generations.metadata_uploaded = changes;
             if is_base {
                 // In case its version cannot be requested.
-                let sent = Sent { size, modified: metadata.modified, digest: None };
-                file.state().upload.sent = Some(sent);
-                file.replaces(self.present(path).await?);
+                let sent = Sent { size: found.size, modified: metadata.modified, digest: None };
+                file.state().upload.attempts.succeed(path, sent);
+                file.replaces(self.present(path).await?.identity());
             }
         }
         Ok(())
     }
 
-    /// The version that is at a path now.
-    async fn present(&self, path: &RelPath) -> Result<Identity> {
-        let found = self.names.retried(|| self.names.storage.stat(path)).await?;
-        Ok(found.identity())
+    /// What is at a path now.
+    async fn present(&self, path: &RelPath) -> Result<Entry> {
+        self.names.retried(|| self.names.storage.stat(path)).await
     }
 
     /// A file whose changes are all uploaded leaves the spool, unless a handle may still write to it. Returns whether
@@ -365,45 +384,6 @@ impl Uploader {
         }
         file.remove();
         true
-    }
-
-    /// The version on the server is not to be replaced: this one becomes a conflict copy beside it.
-    async fn put_beside(
-        self: &Arc<Self>,
-        file: &Arc<Pending>,
-        snapshot: &Snapshot,
-        warning: fn(RelPath, RelPath) -> Warning,
-    ) -> Result<Outcome> {
-        let Some(copy) = self.free_copy(&snapshot.path).await? else {
-            return Err(Error::new(ErrorKind::AlreadyExists, "upload")
-                .at(self.names.storage.location().display(&snapshot.path))
-                .because("there are too many conflict copies of it"));
-        };
-        if !self.overlay.relocate(file, &copy, None, None) {
-            return Ok(Outcome::Again);
-        }
-        file.state().complete();
-        self.names.created(&copy);
-        self.names.forget(&snapshot.path);
-        file.settle(&self.spool, &self.names.root, false).await?;
-        self.warnings.report(&warning(snapshot.path.clone(), copy));
-        Ok(Outcome::Again)
-    }
-
-    /// A free path for a conflict copy; `None` if there are too many copies.
-    async fn free_copy(&self, path: &RelPath) -> Result<Option<RelPath>> {
-        for number in 1..=MOST_COPIES {
-            let Some(copy) = copy_path(path, now(), number) else { break };
-            if self.overlay.get(&copy).is_some() {
-                continue;
-            }
-            match self.names.storage.stat(&copy).await {
-                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Some(copy)),
-                Err(error) => return Err(error),
-                Ok(_) => {}
-            }
-        }
-        Ok(None)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::Write as _;
+use std::os::unix::fs::FileExt as _;
 
 use crate::lab::{eventually, turn};
 use crate::mounted::Mounted;
@@ -82,5 +83,40 @@ fn changes_through_the_mount_alone_are_no_conflict() {
         assert_eq!(fs::read_to_string(source.far("notes.txt")).unwrap(), "version 19", "{kind:?}");
         mounted.end();
         assert_eq!(source.names(""), ["notes.txt"], "{kind:?}");
+    }
+}
+
+/// Formerly, `fstat` showed the size of the version on the server, and reads ended there.
+#[test]
+fn a_program_goes_on_with_its_conflict_copy() {
+    let Some(_turn) = turn() else { return };
+    for kind in KINDS {
+        let Some(source) = Source::start(kind) else { continue };
+        source.write("notes.txt", "old");
+        let mounted = Mounted::start(&source, "--read-write");
+        let mut options = File::options();
+        let options = options.read(true).write(true).truncate(true);
+        let mut file = options.open(mounted.path("notes.txt")).unwrap();
+        file.write_all(b"from here").unwrap();
+        source.write("notes.txt", "from");
+        file.sync_all().unwrap();
+        let copy = copy(&source).unwrap();
+        let from = || fs::read_to_string(mounted.path("notes.txt")).unwrap();
+        // The kernel gets its notice in the background.
+        eventually("the name is that of the copy", || from() == "from");
+        assert_eq!(file.metadata().unwrap().len(), 9, "{kind:?}");
+        let mut found = [0; 9];
+        file.read_exact_at(&mut found, 0).unwrap();
+        assert_eq!(&found, b"from here", "{kind:?}");
+        file.write_all(b"!").unwrap();
+        file.sync_all().unwrap();
+        file.write_all(b"?").unwrap();
+        drop(file);
+        mounted.uploaded();
+        let stored = |name: &str| fs::read_to_string(source.far(name)).unwrap();
+        assert_eq!((stored("notes.txt"), stored(&copy)), ("from".into(), "from here!?".into()));
+        assert_eq!(fs::read_to_string(mounted.path(&copy)).unwrap(), "from here!?");
+        mounted.end();
+        assert_eq!(source.names("").len(), 2, "{kind:?}");
     }
 }

@@ -4,13 +4,18 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use haul_bench::guard::end_with_thread;
+use rustix::process::{Pid, Signal, kill_process_group};
+
 use crate::content::{Chance, content};
-use crate::lab::{PATIENCE, SmallDisk, form, seed, turn};
+use crate::lab::{PATIENCE, SmallDisk, eventually, form, seed, turn};
 use crate::mounted::Mounted;
 use crate::source::{Kind, Source};
 
@@ -148,4 +153,44 @@ fn a_full_spool_fails_writes_and_loses_nothing() {
     assert_eq!(source.names(""), ["after", "before"]);
     assert!(fs::read(source.far("before")).unwrap() == whole);
     assert!(fs::read(source.far("after")).unwrap() == whole);
+}
+
+/// A shell truncates what follows `>` before the program has written anything, and closes a descriptor of it then and
+/// after each program.
+#[test]
+fn a_mount_that_ends_while_a_shell_rewrites_a_file_leaves_the_old_version() {
+    let Some(_turn) = turn() else { return };
+    let Some(source) = Source::start(Kind::OpenSsh) else { return };
+    for (ends, writes) in [(true, false), (true, true), (false, false), (false, true)] {
+        source.write("file", "complete");
+        let mounted = Mounted::start(&source, "--read-write");
+        let echo = if writes { "echo half; sh -c :;" } else { "" };
+        let script = format!("{{ {echo} touch started; sleep 600; echo more; }} >mnt/file");
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script]).current_dir(source.session.path("")).stderr(Stdio::null());
+        end_with_thread(&mut shell);
+        let mut shell = shell.process_group(0).spawn().unwrap();
+        let started = source.session.path("started");
+        eventually("the shell does not start", || started.exists());
+        // Longer than the mount waits for the last descriptor.
+        thread::sleep(Duration::from_millis(300));
+        if ends {
+            mounted.end();
+        } else {
+            mounted.kill();
+        }
+        kill_process_group(Pid::from_child(&shell), Signal::KILL).unwrap();
+        shell.wait().unwrap();
+        fs::remove_file(started).unwrap();
+        let mounted = Mounted::start(&source, "--read-write");
+        mounted.uploaded();
+        mounted.end();
+        assert_eq!(fs::read_to_string(source.far("file")).unwrap(), "complete");
+        // What was written is not lost.
+        let copies = source.names("").into_iter().filter(|name| name != "file");
+        let copies: Vec<_> =
+            copies.map(|name| fs::read_to_string(source.far(&name)).unwrap()).collect();
+        assert_eq!(copies, vec!["half\n"; usize::from(writes)], "{ends} {writes}");
+        source.names("").iter().for_each(|name| fs::remove_file(source.far(name)).unwrap());
+    }
 }

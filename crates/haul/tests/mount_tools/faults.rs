@@ -184,3 +184,42 @@ fn an_upload_goes_on_when_the_network_is_back() {
         assert_eq!(source.names(""), ["file"]);
     }
 }
+
+/// What is on the server of an upload is continued by the next mount, or removed.
+#[test]
+fn a_killed_upload_leaves_no_part_file_after_the_next_mount() {
+    let Some(_turn) = turn() else { return };
+    let whole = content(9, 24 * MIB);
+    for (kind, source) in sources(BOTH, Direction::ToServer, 16 << 20) {
+        for (number, expected) in ["kept", "renamed", "rewritten", "removed"].iter().enumerate() {
+            let mounted = Mounted::start(&source, "--read-write");
+            let name = format!("file-{number}");
+            fs::write(mounted.path(&name), &whole).unwrap();
+            let has_part = || source.names("").iter().any(|found| found.starts_with('.'));
+            eventually("the upload does not begin", has_part);
+            thread::sleep(Duration::from_millis(400));
+            mounted.kill();
+            assert!(has_part() && !source.far(&name).exists(), "{kind:?} {expected}");
+            let mounted = Mounted::start(&source, "--read-write");
+            match *expected {
+                "renamed" => fs::rename(mounted.path(&name), mounted.path("renamed")).unwrap(),
+                "rewritten" => fs::write(mounted.path(&name), "short").unwrap(),
+                "removed" => fs::remove_file(mounted.path(&name)).unwrap(),
+                _ => {}
+            }
+            mounted.uploaded();
+            let left = match *expected {
+                "renamed" => vec!["renamed".to_owned()],
+                "removed" => Vec::new(),
+                _ => vec![name.clone()],
+            };
+            // Of a removed file, the part file is removed in the background.
+            eventually("a part file is left", || source.names("") == left);
+            let stored = left.first().map(|name| fs::read(source.far(name)).unwrap());
+            let wanted = if *expected == "rewritten" { b"short" } else { &whole[..] };
+            assert!(stored.is_none_or(|stored| stored == wanted), "{kind:?} {expected}");
+            mounted.end();
+            left.iter().for_each(|name| fs::remove_file(source.far(name)).unwrap());
+        }
+    }
+}

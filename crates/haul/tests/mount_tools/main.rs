@@ -32,4 +32,5 @@ mod pjdfstest;
 mod posixtest;
 mod programs;
 mod reading;
+mod renaming;
 mod suspend;

@@ -9,7 +9,7 @@ async fn a_file_that_is_open_at_the_unmount_stays_for_the_next_mount() {
     let world = World::new(&storage);
     let handle = world.create("new").await;
     world.write(handle, 0, "content").await;
-    assert_eq!(world.changes.drained(Duration::from_millis(10)).await, 1);
+    assert_eq!(world.changes.drained(Duration::from_millis(10), false).await, 1);
     let listed = world.listed();
     assert_eq!((listed.len(), listed[0].path.to_string()), (1, "new".to_owned()));
 }
@@ -39,7 +39,7 @@ fn a_file_with_thousands_of_changes_is_durable_before_its_rest_is_fetched() {
             if closes {
                 world.close(handle).await;
             }
-            assert_eq!(world.changes.drained(Duration::ZERO).await, 1);
+            assert_eq!(world.changes.drained(Duration::ZERO, false).await, 1);
             world.spools
         });
         storage.faults().clear();
@@ -66,7 +66,7 @@ async fn a_file_that_changes_after_a_flush_is_not_uploaded_at_the_unmount() {
     world.write(handle, 0, "half").await;
     done(&world.change(ROOT, Change::Flush(handle)).await);
     world.write(handle, 4, "-done").await;
-    assert_eq!(world.changes.drained(Duration::from_millis(10)).await, 1);
+    assert_eq!(world.changes.drained(Duration::from_millis(10), false).await, 1);
     assert_eq!(storage.content("file"), "complete");
     assert_eq!(world.listed().len(), 1);
     assert!(!world.changes.spool.recover().unwrap().remove(0).1.closed);
@@ -79,6 +79,6 @@ async fn an_open_file_without_changes_leaves_the_spool_at_the_unmount() {
     storage.add_file("file", "content");
     let world = World::new(&storage);
     world.open("file").await;
-    assert_eq!(world.changes.drained(Duration::from_millis(10)).await, 0);
+    assert_eq!(world.changes.drained(Duration::from_millis(10), false).await, 0);
     assert_eq!(world.listed(), []);
 }

@@ -64,6 +64,14 @@ pub(super) fn apply(
                 );
                 (path, message)
             }
+            Warning::Incomplete { path, copy } => {
+                let name = text::name(copy.name());
+                let message = format!(
+                    "it has changed on the server before all of it was fetched; what was written \
+                     is in '{name}' in the mount, and cannot be uploaded"
+                );
+                (path, message)
+            }
             Warning::Unrecorded { path, error } => {
                 (path, format!("it was open; what was written may be lost: {error}"))
             }

@@ -1,0 +1,151 @@
+//! Files that are not stored under their name: conflict copies, and what can no longer be completed. And part files on
+//! the server that no upload continues.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use haul_storage::{Error, ErrorKind, RelPath, Result, Retry};
+use tokio::time::sleep;
+
+use super::conflict::{ConflictCopy, Reason, copy_path};
+use super::pending::Pending;
+use super::state::{Onto, now};
+use super::upload::Uploader;
+
+/// Most conflict copies of a file on a day.
+const MOST_COPIES: u32 = 1000;
+
+/// The pauses after failed attempts to remove a part file.
+const PAUSES: [u64; 6] = [1, 4, 15, 60, 240, 900];
+
+impl Uploader {
+    /// A file is not to be stored under its name: it becomes a copy beside that. Programs that have it open go on with
+    /// the copy. The caller holds the gate of the file.
+    pub(super) async fn put_beside(&self, file: &Arc<Pending>, reason: Reason) -> Result<()> {
+        let (path, before) = {
+            let state = file.state();
+            (state.path.clone(), state.upload.copy.clone())
+        };
+        let Some(path) = path else { return Ok(()) };
+        // The name of a copy may have been taken meanwhile.
+        let before = before.filter(|copy| copy.original.parent() == path.parent());
+        let copy = before.unwrap_or_else(|| ConflictCopy { original: path.clone(), reason });
+        let Some(to) = self.free_copy(&copy.original).await? else {
+            return Err(Error::new(ErrorKind::AlreadyExists, "upload")
+                .at(self.names.storage.location().display(&path))
+                .because("there are too many conflict copies of it"));
+        };
+        if !self.overlay.relocate(file, &to, Onto::default(), None) {
+            return Ok(());
+        }
+        {
+            let mut state = file.state();
+            state.complete();
+            if reason == Reason::Incomplete {
+                state.lose_rest();
+            }
+            (state.upload.copy, state.is_record_old) = (Some(copy), true);
+        }
+        // Whoever opens the path from now on gets what the server has.
+        if let Some((parent, name)) = self.names.move_node(&path, &to) {
+            self.kernel.forget_entry(parent, &name);
+        }
+        self.names.created(&to);
+        self.names.forget(&path);
+        file.settle(&self.spool, &self.names.root, false).await
+    }
+
+    /// The error of fetching the rest of a file. If the rest is gone, the file makes room for what the server has; it
+    /// stays in the spool. The caller holds the gate of the file.
+    pub(super) async fn unless_stranded(&self, file: &Arc<Pending>, error: Error) -> Error {
+        if !matches!(error.kind(), ErrorKind::Changed | ErrorKind::NotFound) {
+            return error;
+        }
+        // The error may be of a version before.
+        let is_gone = match self.filler.opened(file).await {
+            Ok(_) => false,
+            Err(error) => matches!(error.kind(), ErrorKind::Changed | ErrorKind::NotFound),
+        };
+        let is_new = {
+            let state = file.state();
+            state.path.is_some() && state.is_partial() && !state.is_stranded()
+        };
+        if !is_gone || !is_new {
+            return error;
+        }
+        let error = self.filler.changed(file);
+        if let Err(failed) = self.put_beside(file, Reason::Incomplete).await
+            && !file.state().is_stranded()
+        {
+            return failed;
+        }
+        let warning = {
+            let state = file.state();
+            let copy = state.upload.copy.clone();
+            state.path.clone().and_then(|path| copy.map(|copy| copy.warning(path)))
+        };
+        warning.iter().for_each(|warning| self.warnings.report(warning));
+        error
+    }
+
+    /// As [`Uploader::unless_stranded`], for a read.
+    pub(super) async fn unread(&self, file: &Arc<Pending>, error: Error) -> Error {
+        let _gate = file.gate.lock().await;
+        let was_stranded = file.state().is_stranded();
+        let error = self.unless_stranded(file, error).await;
+        if !was_stranded && file.state().is_stranded() {
+            file.note_failure(&self.names.root, error.again());
+        }
+        error
+    }
+
+    /// A free path for a conflict copy; `None` if there are too many copies.
+    async fn free_copy(&self, path: &RelPath) -> Result<Option<RelPath>> {
+        for number in 1..=MOST_COPIES {
+            let Some(copy) = copy_path(path, now(), number) else { break };
+            if self.overlay.get(&copy).is_some() {
+                continue;
+            }
+            match self.names.storage.stat(&copy).await {
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Some(copy)),
+                Err(error) => return Err(error),
+                Ok(_) => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// Removes part files at paths that a file no longer has. What fails is tried again with the next upload.
+    pub(super) async fn remove_stray_parts(&self, file: &Arc<Pending>) {
+        let strays = {
+            let state = file.state();
+            state.upload.attempts.stray_parts(state.path.as_ref())
+        };
+        for path in strays {
+            // The upload of a file at that path takes the part file over.
+            if self.overlay.get(&path).is_some() || self.sender.remove_part(&path).await.is_ok() {
+                file.forget_part(&path);
+            }
+        }
+    }
+
+    /// Removes the part files of a file that was removed.
+    pub(super) fn remove_parts_later(self: &Arc<Self>, file: &Arc<Pending>) {
+        let parts = file.state().upload.attempts.stray_parts(None);
+        for path in parts {
+            let own = Arc::clone(self);
+            self.runtime.spawn(async move {
+                for pause in PAUSES {
+                    if own.overlay.get(&path).is_some() {
+                        return;
+                    }
+                    match own.sender.remove_part(&path).await {
+                        Err(error) if error.retry() == Retry::Later => {}
+                        _ => return,
+                    }
+                    sleep(Duration::from_secs(pause)).await;
+                }
+            });
+        }
+    }
+}
