@@ -76,6 +76,8 @@ pub(super) struct RecordedCopy {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Present {
     end: u64,
+    /// Left out if the map has them: versions of haul without maps take no record without this field.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     ranges: Vec<(u64, u64)>,
     /// The other bytes can no longer be fetched.
     #[serde(default, skip_serializing_if = "is_false")]

@@ -15,6 +15,7 @@ use super::changes::{Changes, Removed, change_errno};
 use super::namespace::{Gate, hold};
 use super::pending::Pending;
 use super::state::{Onto, below};
+use super::warning::Warning;
 use crate::errno::errno;
 use crate::fuse::Reply;
 
@@ -343,8 +344,10 @@ impl Changes {
             storage.rename(to, &aside).await?;
         }
         if let Err(error) = storage.rename(from, to).await {
-            // If this fails, the file stays aside.
-            drop(storage.rename(&aside, to).await);
+            if storage.rename(&aside, to).await.is_err() {
+                let path = to.clone();
+                self.uploader.warnings.report(&Warning::Aside { path, aside });
+            }
             return Err(error);
         }
         // The rename is done, even if the replaced file cannot be removed.

@@ -10,6 +10,7 @@
 //! KEY is a hash of the location. A spool file exists from the first open for writing until the upload is done. One
 //! without a valid head was never closed.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File};
@@ -156,10 +157,27 @@ impl Spool {
             let path = self.path.join(name(number));
             let file = File::options().read(true).write(true).open(&path)?;
             let head = read_head(&file)?;
-            match Record::read(&head, |digest| fs::read(map_path(&path, digest)).ok()) {
+            let failed = Cell::new(None);
+            let record = Record::read(&head, |digest| match fs::read(map_path(&path, digest)) {
+                Ok(map) => Some(map),
+                Err(error) if is_missing(&error) => None,
+                Err(error) => {
+                    failed.set(Some(error));
+                    None
+                }
+            });
+            // It would be an older record, without the last changes.
+            if let Some(error) = failed.take() {
+                return Err(error);
+            }
+            match record {
                 Some((mut record, number)) => {
                     let needed = [record.map().map(|map| map.digest), None];
-                    let maps = maps.remove(&path).unwrap_or_default();
+                    // Only the map of this record is known to be complete.
+                    let mut maps = maps.remove(&path).unwrap_or_default();
+                    for map in maps.extract_if(.., |map| Some(&*map) != needed[0].as_ref()) {
+                        fs::remove_file(map_path(&path, &map))?;
+                    }
                     let slots = Slots { number: number + 1, needed, maps };
                     let file = SpoolFile::new(path, file, slots, true);
                     record.closed &= file.is_as_recorded(&record)?;
@@ -450,6 +468,9 @@ impl SpoolFile {
 mod tests {
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
+    use haul_storage::RangeSet;
+
+    use super::super::record::Present;
     use super::*;
 
     fn record(path: &str) -> Record {
@@ -516,6 +537,48 @@ mod tests {
         file.write(0, b"C").unwrap();
         let found = spool.recover().unwrap();
         assert!(!found[0].1.closed);
+    }
+
+    /// A record whose ranges are in a map.
+    fn mapped(path: &str, first: u64) -> Record {
+        let mut ranges = RangeSet::new();
+        (0..600).for_each(|at| ranges.insert(Range::new(first + 2 * at, 1)));
+        Record { present: Some(Present::of(&ranges, 4000, false)), ..record(path) }
+    }
+
+    /// Formerly, it counted as complete when the file got the same ranges again.
+    #[test]
+    fn a_map_that_was_written_in_part_is_written_again() {
+        let spools = tempfile::tempdir().unwrap();
+        let spool = Spool::open(spools.path(), "x").unwrap();
+        let file = spool.create().unwrap();
+        file.sync(&spool, mapped("one", 0), |record| file.store(&record)).unwrap();
+        let next = mapped("one", 1);
+        fs::write(map_path(&file.path, &next.map().unwrap().digest), "part").unwrap();
+        let (file, found) = spool.recover().unwrap().pop().unwrap();
+        assert_eq!(found.present, mapped("one", 0).present);
+        file.sync(&spool, next.clone(), |record| file.store(&record)).unwrap();
+        assert_eq!(spool.recover().unwrap().pop().unwrap().1.present, next.present);
+    }
+
+    /// Formerly, the older record was used, so that the last changes were fetched from the server again.
+    #[test]
+    fn a_map_that_cannot_be_read_is_an_error() {
+        let spools = tempfile::tempdir().unwrap();
+        let spool = Spool::open(spools.path(), "x").unwrap();
+        let file = spool.create().unwrap();
+        file.sync(&spool, record("one"), |record| file.store(&record)).unwrap();
+        let last = mapped("one", 0);
+        file.sync(&spool, last.clone(), |record| file.store(&record)).unwrap();
+        let map = map_path(&file.path, &last.map().unwrap().digest);
+        let away = spools.path().join("away");
+        fs::rename(&map, &away).unwrap();
+        // A directory can be opened and not be read.
+        fs::create_dir(&map).unwrap();
+        assert!(spool.recover().is_err());
+        fs::remove_dir(&map).unwrap();
+        fs::rename(&away, &map).unwrap();
+        assert_eq!(spool.recover().unwrap().pop().unwrap().1.present, last.present);
     }
 
     #[test]

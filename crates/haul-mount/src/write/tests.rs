@@ -521,6 +521,9 @@ async fn a_file_that_is_moved_aside_has_a_reserved_name() {
     assert_eq!(failed(&world.change(ROOT, rename("a", "b")).await), Errno::ACCESS);
     assert_eq!(storage.paths(), [".b.haul-old", "a"]);
     assert!(is_part_name(b".b.haul-old"));
+    // Formerly, nothing named the only copy of the old file.
+    let [path, aside] = ["b", ".b.haul-old"].map(|path| RelPath::parse(path).unwrap());
+    assert_eq!(lock(&world.warnings)[..], [Warning::Aside { path, aside }]);
     // What is aside does not prevent the next rename.
     storage.add_file("b", "newer");
     done(&world.change(ROOT, rename("a", "b")).await);

@@ -32,6 +32,13 @@ pub enum Warning {
         /// The copy in the spool, of which only the parts that were written here can be read.
         copy: RelPath,
     },
+    /// A file could not be replaced by a rename, and has not got its name back.
+    Aside {
+        /// The file, which does not exist any more.
+        path: RelPath,
+        /// Its content. The name is reserved, so the mount does not show it.
+        aside: RelPath,
+    },
     /// A file was open when the mount ended, and could not be recorded in the spool: what was written may be lost.
     Unrecorded {
         /// The file.

@@ -72,6 +72,14 @@ pub(super) fn apply(
                 );
                 (path, message)
             }
+            Warning::Aside { path, aside } => {
+                let name = text::name(aside.name());
+                let message = format!(
+                    "it could not be replaced, and could not get its name back; it is now '{name}' on \
+                     the server"
+                );
+                (path, message)
+            }
             Warning::Unrecorded { path, error } => {
                 (path, format!("it was open; what was written may be lost: {error}"))
             }
