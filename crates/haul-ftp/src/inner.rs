@@ -64,12 +64,12 @@ impl Inner {
     }
 
     /// The part file of a small file, which is reserved as long as the claim exists.
-    pub(crate) fn brief_part_of(&self, path: &RelPath) -> Result<(RelPath, BriefClaim)> {
-        let claim = self.uploads.claim_brief(self.upload_key(path));
+    pub(crate) async fn brief_part_of(&self, path: &RelPath) -> Result<(RelPath, BriefClaim)> {
+        let claim = self.uploads.claim_brief(self.upload_key(path)).await;
         Ok((self.beside(path, claim.part_name(path.name()))?, claim))
     }
 
-    fn upload_key(&self, path: &RelPath) -> Vec<u8> {
+    pub(crate) fn upload_key(&self, path: &RelPath) -> Vec<u8> {
         format!("ftp {}\0{}", self.host.name(), self.on_server(path).escape_ascii()).into_bytes()
     }
 

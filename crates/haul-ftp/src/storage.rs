@@ -254,8 +254,8 @@ impl Storage for FtpStorage {
 
     fn prefetch(&self, _path: &RelPath) {}
 
-    fn part_name(&self, name: &[u8]) -> Vec<u8> {
-        self.inner.uploads.part_name(name)
+    fn part_name(&self, path: &RelPath) -> Vec<u8> {
+        self.inner.uploads.part_name(&self.inner.upload_key(path), path.name())
     }
 
     async fn create(&self, path: &RelPath, options: &CreateOptions) -> Result<Arc<dyn WriteAt>> {

@@ -81,7 +81,7 @@ pub(crate) async fn write(
     bytes: Bytes,
     options: &CommitOptions,
 ) -> Result<()> {
-    let (part, _claim) = inner.brief_part_of(path)?;
+    let (part, _claim) = inner.brief_part_of(path).await?;
     let part = inner.on_server(&part);
     Command::new("STOR", &part).map_err(|error| inner.at(error, path))?;
     let block = Block::from(bytes);

@@ -80,7 +80,9 @@ impl FtpUpload {
         let writing = writing.map_err(|error| inner.at(error, path))?;
         inner.check_parent(path).await?;
         inner.recover(path).await?;
-        let found = match options.resume && inner.capabilities().resume {
+        // Without a source, only the caller knows what the part file has.
+        let may_resume = options.resume && (claim.has_journal() || options.source.is_none());
+        let found = match may_resume && inner.capabilities().resume {
             true => inner.find(&part).await?.filter(|found| found.is_file()),
             false => None,
         };

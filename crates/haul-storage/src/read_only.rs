@@ -130,8 +130,8 @@ impl<R: ReadOnly> Storage for R {
     /// Does nothing: a read-only storage is never a destination.
     fn prefetch(&self, _: &RelPath) {}
 
-    fn part_name(&self, name: &[u8]) -> Vec<u8> {
-        crate::part_name(name)
+    fn part_name(&self, path: &RelPath) -> Vec<u8> {
+        crate::part_name(path.name())
     }
 
     async fn create(&self, path: &RelPath, _: &CreateOptions) -> Result<Arc<dyn WriteAt>> {

@@ -113,8 +113,8 @@ pub trait Storage: Any + Debug + Send + Sync {
     /// send the necessary requests now. A disk ignores it.
     fn prefetch(&self, path: &RelPath);
 
-    /// The name of the part file that [`Storage::create`] resumes for the file `name`.
-    fn part_name(&self, name: &[u8]) -> Vec<u8>;
+    /// The name of the part file that [`Storage::create`] resumes for the file `path`, beside which it is.
+    fn part_name(&self, path: &RelPath) -> Vec<u8>;
 
     /// Creates a part file for `path`, or resumes an existing one with `options.resume`. One that cannot be resumed is
     /// emptied; [`WriteAt::held`] then gives the reason.

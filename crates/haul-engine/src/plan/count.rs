@@ -72,13 +72,17 @@ enum Listed {
 }
 
 /// The entries of a directory of the destination by name.
-#[derive(Default)]
 struct Names {
+    directory: RelPath,
     exact: HashMap<Vec<u8>, Entry>,
     folded: HashSet<Vec<u8>>,
 }
 
 impl Names {
+    fn of(directory: RelPath) -> Self {
+        Self { directory, exact: HashMap::new(), folded: HashSet::new() }
+    }
+
     fn insert(&mut self, entry: Entry) {
         let name = entry.path.name();
         self.folded.insert(fold(name));
@@ -244,7 +248,7 @@ async fn listed(context: &Context, job: &Job, counterpart: &Counterpart) -> List
         Err(error) if error.kind() == ErrorKind::NotFound => return Listed::Nothing,
         Err(_) => return Listed::Unknown,
     };
-    let mut names = Names::default();
+    let mut names = Names::of(path.clone());
     while let Some(batch) = listing.next().await {
         let Ok(batch) = batch else { return Listed::Unknown };
         batch.into_iter().for_each(|entry| names.insert(entry));
@@ -258,13 +262,15 @@ async fn listed(context: &Context, job: &Job, counterpart: &Counterpart) -> List
 /// The space that a file needs; `None` if that cannot be determined.
 async fn need(context: &Context, job: &Job, entry: &Entry, listed: &Listed) -> Option<Need> {
     let name = entry.path.name();
-    let part_name = job.destination.part_name(name);
     let (existing, part) = match listed {
-        // It may be one of the existing files, and need nothing.
-        Listed::Entries(names) if names.has_like(name) || names.has_like(&part_name) => {
-            return Some(Need::default());
+        Listed::Entries(names) => {
+            let part_name = job.destination.part_name(&names.directory.join(name).ok()?);
+            // It may be one of the existing files, and need nothing.
+            if names.has_like(name) || names.has_like(&part_name) {
+                return Some(Need::default());
+            }
+            (names.find(name), names.find(&part_name))
         }
-        Listed::Entries(names) => (names.find(name), names.find(&part_name)),
         Listed::Unknown | Listed::Nothing => (None, None),
     };
     let part_bytes = match part {
@@ -293,7 +299,7 @@ mod tests {
     /// Regression test: a rerun to FAT was refused because a name that FAT stores differently counted as new.
     #[test]
     fn a_name_that_the_destination_may_not_distinguish_from_another_is_not_new() {
-        let mut names = Names::default();
+        let mut names = Names::of(RelPath::root());
         names.insert(Entry::new(RelPath::parse("Read me").unwrap(), EntryKind::File, 1));
         assert!(names.find(b"Read me").is_some() && !names.has_like(b"Read me"));
         for like in ["READ ME", "Read me.", "read me "] {

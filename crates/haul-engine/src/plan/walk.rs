@@ -441,7 +441,7 @@ impl Walk<'_> {
             lock(&self.twins).push(twin);
             return true;
         }
-        let part_name = self.job.job.destination.part_name(destination.name());
+        let part_name = self.job.job.destination.part_name(&destination);
         let is_new = target.lacks(destination.name(), &part_name);
         self.send(entry, destination, target.fresh, target.directory, is_new).await
     }

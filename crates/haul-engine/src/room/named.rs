@@ -104,7 +104,7 @@ pub async fn of(settings: &Settings, job: &Job, entry: &Entry, block: u64) -> Re
 
 /// The part file of the file `path`.
 pub async fn part(storage: &dyn Storage, path: &RelPath) -> Result<Option<Entry>> {
-    match path.with_name(storage.part_name(path.name())) {
+    match path.with_name(storage.part_name(path)) {
         Ok(part) => storage.find(&part).await,
         Err(_) => Ok(None),
     }

@@ -408,7 +408,7 @@ async fn remove_begun_copy(item: &Item) -> Result<()> {
         return Ok(());
     }
     let name = item.destination.name();
-    let part = beside(item, destination.part_name(name))?;
+    let part = beside(item, destination.part_name(&item.destination))?;
     if destination.find(&part).await?.is_some_and(|part| part.is_file()) {
         // Opening it takes its lock. It is neither emptied nor created anew: without a lock, another run that has just
         // finished it would rename an empty file.

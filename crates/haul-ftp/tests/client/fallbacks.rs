@@ -380,7 +380,7 @@ async fn a_server_without_rest_is_read_from_the_beginning() {
     // Formerly, `is_ranged` stayed true, and a mirror read the whole file once for every range.
     assert!(!file.is_ranged());
     // A part file is not resumed on such a server: an upload begins at offset 0.
-    let part = format!("/up/{}", String::from_utf8(storage.part_name(b"g")).unwrap());
+    let part = format!("/up/{}", String::from_utf8(storage.part_name(&path("g"))).unwrap());
     server.put(&part, b"half");
     let options = CreateOptions { resume: true, size: Some(3), sparse: false, source: None };
     let writer = storage.create(&path("g"), &options).await.unwrap();

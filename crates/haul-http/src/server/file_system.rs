@@ -11,7 +11,7 @@ use dav_server::fs::{
     ReadDirMeta,
 };
 use futures_util::stream::{self, StreamExt};
-use rustix::fs::{AtFlags, Mode, mkdirat, renameat, unlinkat};
+use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, openat, renameat, unlinkat};
 use rustix::io::{Errno, Result};
 use tokio::task::spawn_blocking;
 
@@ -190,6 +190,9 @@ impl GuardedFileSystem<Intent> for Files {
             // Removing a large file frees many blocks, which may take long.
             let removed = share.pool.run(move || {
                 let (directory, name) = inside.jail.parent(&path)?;
+                // Open until the lock is released, so that the blocks are freed after it.
+                let path_only = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let _open = openat(&directory, name, path_only, Mode::empty());
                 let _replacing = only.is_some().then(replacing);
                 if only.is_some_and(|tag| !has_tag(&directory, name, &tag)) {
                     return Err(Errno::EXIST);

@@ -258,7 +258,7 @@ async fn a_removed_part_file_is_not_resumed() {
         let writer = storage.create(&path("file"), &CreateOptions::default()).await.unwrap();
         let block = Block::from(bytes::Bytes::from_static(&[5; 1000]));
         writer.write_at(0, block.clone()).await.unwrap();
-        let part = path(std::str::from_utf8(&storage.part_name(b"file")).unwrap());
+        let part = path(std::str::from_utf8(&storage.part_name(&path("file"))).unwrap());
         storage.remove(&part).await.unwrap();
         let error = writer.write_at(1000, block).await.unwrap_err();
         assert_eq!((error.kind(), error.retry()), (ErrorKind::Changed, Retry::FromStart), "{url}");
@@ -371,7 +371,7 @@ async fn a_range_that_is_cut_off_leaves_the_part_file_of_apache() {
     writer.write_at(0, Block::from(bytes::Bytes::from_static(&[5; 1000]))).await.unwrap();
     let address = server.url.trim_start_matches("http://").trim_end_matches('/');
     let mut raw = tokio::net::TcpStream::connect(address).await.unwrap();
-    let part = String::from_utf8(storage.part_name(b"file")).unwrap();
+    let part = String::from_utf8(storage.part_name(&path("file"))).unwrap();
     let head = format!(
         "PUT /{part} HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\
          Content-Range: bytes 1000-100999/*\r\n\r\n"

@@ -310,8 +310,8 @@ impl Storage for SplitStorage {
         self.shared.inner.prefetch(path);
     }
 
-    fn part_name(&self, name: &[u8]) -> Vec<u8> {
-        self.shared.inner.part_name(name)
+    fn part_name(&self, path: &RelPath) -> Vec<u8> {
+        self.shared.inner.part_name(path)
     }
 
     async fn create(&self, path: &RelPath, options: &CreateOptions) -> Result<Arc<dyn WriteAt>> {

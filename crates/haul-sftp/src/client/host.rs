@@ -120,29 +120,25 @@ impl SftpHost {
     }
 
     /// Finds the nearest existing directory of a path that will be written. The requests for all its
-    /// ancestors are sent at once. If `path` is a directory, the names `looked_up` will probably be needed, so their
-    /// lookups are prefetched too.
+    /// ancestors are sent at once. If `path` is a directory, a file `name` will probably be written in it, so its
+    /// lookup is prefetched too.
     ///
     /// # Errors
     /// If the server refuses, or cannot be reached.
-    pub async fn nearest(&self, path: &[u8], looked_up: &[Vec<u8>]) -> Result<Nearest> {
+    pub async fn nearest(&self, path: &[u8], name: Option<&[u8]>) -> Result<Nearest> {
         let mut tries = self.tries();
         loop {
-            match self.try_nearest(path, looked_up).await {
+            match self.try_nearest(path, name).await {
                 Err(error) if tries.again(&error).await => {}
                 outcome => return outcome,
             }
         }
     }
 
-    async fn try_nearest(&self, path: &[u8], looked_up: &[Vec<u8>]) -> Result<Nearest> {
+    async fn try_nearest(&self, path: &[u8], name: Option<&[u8]>) -> Result<Nearest> {
         if !path_on_server(path).starts_with(b"~") {
             let requested = trimmed(&Bytes::copy_from_slice(path_on_server(path)));
-            self.lanes.prefetch(prefetch::of_destination(
-                &requested,
-                &prefixes(&requested),
-                looked_up,
-            ));
+            self.lanes.prefetch(prefetch::of_destination(&requested, &prefixes(&requested), name));
         }
         let session = self.lanes.lead().await?;
         let requested = trimmed(&self.requested(&session, path).await?);

@@ -251,7 +251,7 @@ impl Inner {
 
     /// Creates a link beside `path` and renames it to `path`, which replaces an existing entry.
     pub(super) async fn replace_by_link(&self, path: &RelPath, link: &LinkKind) -> Result<()> {
-        let (part, _claim) = self.brief_part_of(path)?;
+        let (part, _claim) = self.brief_part_of(path).await?;
         let part = self.on_server(&part);
         if let Err(error) = self.make_link(&part, link).await {
             // An earlier run may have left an entry of that name; otherwise the link cannot be created at

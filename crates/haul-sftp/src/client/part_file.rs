@@ -10,7 +10,7 @@ impl Inner {
         self.uploads.claim(self.upload_key(path)).await
     }
 
-    fn upload_key(&self, path: &RelPath) -> Vec<u8> {
+    pub(super) fn upload_key(&self, path: &RelPath) -> Vec<u8> {
         let on_server = self.on_server(path);
         format!("{}\0{}", self.host.lanes.host(), on_server.escape_ascii()).into_bytes()
     }
@@ -21,8 +21,8 @@ impl Inner {
     }
 
     /// The part file of a small file or a link, which is reserved as long as the claim exists.
-    pub(super) fn brief_part_of(&self, path: &RelPath) -> Result<(RelPath, BriefClaim)> {
-        let claim = self.uploads.claim_brief(self.upload_key(path));
+    pub(super) async fn brief_part_of(&self, path: &RelPath) -> Result<(RelPath, BriefClaim)> {
+        let claim = self.uploads.claim_brief(self.upload_key(path)).await;
         Ok((self.beside(path, claim.part_name(path.name()))?, claim))
     }
 

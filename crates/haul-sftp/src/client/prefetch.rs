@@ -141,7 +141,7 @@ pub(super) fn of_source(requested: &Bytes) -> Vec<Request> {
 pub(super) fn of_destination(
     requested: &Bytes,
     prefixes: &[(Bytes, usize)],
-    names: &[Vec<u8>],
+    name: Option<&[u8]>,
 ) -> Vec<Request> {
     let both = |path: &Bytes| [Request::Realpath(path.clone()), Request::Stat(path.clone())];
     let mut requests: Vec<_> = prefixes.iter().flat_map(|(path, _)| both(path)).collect();
@@ -149,7 +149,7 @@ pub(super) fn of_destination(
     // A second time, for the storage that is opened there.
     requests.push(Request::Stat(requested.clone()));
     let slash: &[u8] = if requested.ends_with(b"/") { b"" } else { b"/" };
-    let within = names.iter().map(|name| Request::Lstat([requested, slash, name].concat().into()));
+    let within = name.map(|name| Request::Lstat([requested, slash, name].concat().into()));
     requests.extend(within);
     requests
 }

@@ -274,13 +274,17 @@ impl Storage for SftpStorage {
 
     fn prefetch(&self, path: &RelPath) {
         // A name that is too long for a part file is an error when it is created.
-        if let Ok(part) = path.with_name(self.inner.uploads.part_name(path.name())) {
-            self.inner.host.lanes.prefetch_now(Request::Lstat(self.inner.on_server(&part)));
+        let inner = &self.inner;
+        // A name that is too long for a part file is an error when it is created.
+        if inner.uploads.has_journal(&inner.upload_key(path))
+            && let Ok(part) = path.with_name(self.part_name(path))
+        {
+            inner.host.lanes.prefetch_now(Request::Lstat(inner.on_server(&part)));
         }
     }
 
-    fn part_name(&self, name: &[u8]) -> Vec<u8> {
-        self.inner.uploads.part_name(name)
+    fn part_name(&self, path: &RelPath) -> Vec<u8> {
+        self.inner.uploads.part_name(&self.inner.upload_key(path), path.name())
     }
 
     async fn create(&self, path: &RelPath, options: &CreateOptions) -> Result<Arc<dyn WriteAt>> {

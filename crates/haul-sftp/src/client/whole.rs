@@ -108,7 +108,7 @@ pub(super) async fn write(
     options: &CommitOptions,
 ) -> Result<()> {
     inner.check_parent(path).await?;
-    let (part, _claim) = inner.brief_part_of(path)?;
+    let (part, _claim) = inner.brief_part_of(path).await?;
     let part = inner.on_server(&part);
     // Without set-ID bits until the file is complete and has its owner.
     let mode = options.metadata.mode.unwrap_or(inner.default_mode) & 0o777;

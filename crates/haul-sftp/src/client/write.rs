@@ -76,7 +76,9 @@ impl SftpUpload {
         let quirks = &inner.host.quirks;
         // With one handle, a part file cannot be read while it is written, which resuming needs.
         let can_resume = quirks.writes() != Some(Writes::InOrder) && !quirks.are_handles_few();
-        let found = match options.resume && can_resume {
+        // Without a source, only the caller knows what the part file has.
+        let may_resume = options.resume && (claim.has_journal() || options.source.is_none());
+        let found = match may_resume && can_resume {
             true => existing_part(inner, &part_on_server).await?,
             false => None,
         };

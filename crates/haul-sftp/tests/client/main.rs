@@ -188,7 +188,7 @@ async fn a_link_at_the_destination_has_its_target() {
     std::os::unix::fs::symlink("target", dir.path().join("link")).unwrap();
     let host = SftpHost::new(Arc::new(SftpServerProcess::default()), Handle::current());
     let root = dir.path().as_os_str().as_encoded_bytes();
-    let nearest = host.nearest(root, &[b"link".to_vec()]).await.unwrap();
+    let nearest = host.nearest(root, Some(b"link")).await.unwrap();
     assert!(nearest.rest.is_empty());
     let location = Location::parse("sftp://sftp-server/").unwrap();
     let storage = SftpStorage::open(host, location, nearest.directory, None).await.unwrap();

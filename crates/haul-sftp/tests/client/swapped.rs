@@ -109,7 +109,7 @@ async fn resuming_changes_the_mode_of_the_part_file_only() {
         let options = CreateOptions { resume: true, size: Some(100), ..CreateOptions::default() };
         let shared = Shared { server, target: target.clone() };
         let storage = opened(shared, root, &journals).await;
-        let part = dir.path().join(OsStr::from_bytes(&storage.part_name(b"file")));
+        let part = dir.path().join(OsStr::from_bytes(&storage.part_name(&file())));
         fs::write(&part, [1; 50]).unwrap();
         fs::set_permissions(&part, Permissions::from_mode(0o644)).unwrap();
 

@@ -203,8 +203,8 @@ impl Storage for TcpStorage {
 
     fn prefetch(&self, _path: &RelPath) {}
 
-    fn part_name(&self, name: &[u8]) -> Vec<u8> {
-        part_name(name)
+    fn part_name(&self, path: &RelPath) -> Vec<u8> {
+        part_name(path.name())
     }
 
     async fn create(&self, path: &RelPath, _options: &CreateOptions) -> Result<Arc<dyn WriteAt>> {

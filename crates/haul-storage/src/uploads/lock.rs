@@ -21,19 +21,29 @@ pub(super) struct FileLock {
 
 pub(super) enum Locked {
     Yes(FileLock),
+    /// Or it cannot be opened.
     ByAnother,
-    /// The file system has no locks, or the file cannot be created.
+    /// The file system has no locks.
     Unsupported,
 }
 
 impl FileLock {
     pub(super) fn acquire(path: PathBuf) -> Locked {
         for _ in 0..TRIES {
-            let Ok(file) = open(&path) else { return Locked::Unsupported };
+            let file = match open(&path) {
+                Ok(file) => file,
+                Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
+                    // A link. If it cannot be removed, the next attempts fail, too.
+                    drop(fs::remove_file(&path));
+                    continue;
+                }
+                // It may be locked by a run of another user, such as root.
+                Err(_) => return Locked::ByAnother,
+            };
             match try_lock(&file) {
                 Ok(true) => {}
-                Ok(false) => return Locked::ByAnother,
-                Err(_) => return Locked::Unsupported,
+                Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) => return Locked::Unsupported,
+                Ok(false) | Err(_) => return Locked::ByAnother,
             }
             // Another run may have removed the file between opening and locking.
             let same = |named: &fs::Metadata, held: &fs::Metadata| {

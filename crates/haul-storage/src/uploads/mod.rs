@@ -2,17 +2,18 @@
 //!
 //! A disk locks a part file, a server does not. Two uploads to one name that wrote to the same part file would mix their
 //! bytes, or one would rename the incomplete file of the other. Therefore the names of part files on servers contain
-//! an ID of the uploader: this machine and the directory of its journals. It is always the same, so a later run
-//! continues or replaces the part file of an earlier one. Concurrent runs of one uploader are kept apart by locks
-//! beside the journals: a run that does not get the lock uses a name that occurs only once.
+//! an ID: a hash of the uploader (this machine and the directory of its journals) and of the file's address. It is
+//! always the same, so a later run continues or replaces the part file of an earlier one; and a server that is reached
+//! under two addresses has two part files. Concurrent runs of one uploader are kept apart by locks beside the journals:
+//! a run that does not get the lock has an ID of its own, and no journal.
 
 mod lock;
 mod uploader;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use tokio::task::spawn_blocking;
 
@@ -20,104 +21,147 @@ use self::lock::{FileLock, Locked};
 use self::uploader::{Reserved, Uploader};
 use crate::part::{remote_journal_name, remote_lock_name, temporary_name, unique, upload_name};
 
-/// Names the part files of a storage on a server.
+/// Names the part files of a storage on a server. The address of a file, `key`, identifies the file and its server.
 #[derive(Debug)]
 pub struct Uploads {
     /// The directory of the journals; without it, no upload is continued by a later run.
     journals: Option<PathBuf>,
-    uploader: Arc<Uploader>,
+    /// Opened when it is first needed.
+    uploader: Arc<OnceLock<Arc<Uploader>>>,
 }
 
 impl Uploads {
     /// Uploads whose journals are in the directory `journals`, which has to exist.
     pub fn new(journals: Option<PathBuf>) -> Self {
-        let uploader = Uploader::of(journals.as_deref());
-        Self { journals, uploader }
+        Self { journals, uploader: Arc::default() }
     }
 
-    /// The name of the part file of `name`, which a later run may continue (see [`Uploads::claim`]).
-    pub fn part_name(&self, name: &[u8]) -> Vec<u8> {
-        upload_name(name, self.uploader.id())
+    /// The name of the part file of `name`, which a later run may continue (see [`Uploads::claim`]). It may read a file.
+    pub fn part_name(&self, key: &[u8], name: &[u8]) -> Vec<u8> {
+        let uploader = self.uploader.get_or_init(|| Uploader::of(self.journals.as_deref()));
+        upload_name(name, &uploader.id(key))
+    }
+
+    /// Whether an earlier run has left a journal of the part file. It may read a file.
+    pub fn has_journal(&self, key: &[u8]) -> bool {
+        let uploader = self.uploader.get_or_init(|| Uploader::of(self.journals.as_deref()));
+        let journals = self.journals.as_ref().filter(|_| uploader.is_lasting());
+        journals.is_some_and(|journals| journal_in(journals, &uploader.id(key)).exists())
     }
 
     /// Claims a part file that is written at once and never continued. Later runs use the same one, and replace what a
-    /// killed one has left. `key` identifies the file and its server.
-    pub fn claim_brief(&self, key: Vec<u8>) -> BriefClaim {
-        BriefClaim { reserved: Uploader::reserve(&self.uploader, key) }
+    /// killed one has left.
+    pub async fn claim_brief(&self, key: Vec<u8>) -> BriefClaim {
+        let uploader = match self.uploader.get() {
+            Some(uploader) => Some(Arc::clone(uploader)),
+            None => {
+                let (journals, uploader) = (self.journals.clone(), Arc::clone(&self.uploader));
+                let open =
+                    move || Arc::clone(uploader.get_or_init(|| Uploader::of(journals.as_deref())));
+                // Fails only while the runtime shuts down.
+                spawn_blocking(open).await.ok()
+            }
+        };
+        let reserved = uploader.and_then(|uploader| {
+            let id = uploader.process_id(&key);
+            Reserved::of(id)
+        });
+        BriefClaim { reserved }
     }
 
-    /// Claims the part file of an upload. `key` identifies the file and its server.
+    /// Claims the part file of an upload.
     pub async fn claim(&self, key: Vec<u8>) -> Claim {
-        let Some(journals) = self.journals.clone() else { return Claim::unique() };
-        let uploader = Arc::clone(&self.uploader);
+        let (journals, uploader) = (self.journals.clone(), Arc::clone(&self.uploader));
         let claimed = spawn_blocking(move || {
-            let [journal, lock] = [remote_journal_name(&key), remote_lock_name(&key)]
-                .map(|name| journals.join(OsStr::from_bytes(&name)));
-            match FileLock::acquire(lock) {
-                Locked::Yes(lock) => Claim::of(uploader, journal, Some(lock)),
-                // Without locks, as on some network file systems, resuming matters more.
-                Locked::Unsupported => Claim::of(uploader, journal, None),
-                Locked::ByAnother => Claim::unique(),
-            }
+            let uploader = uploader.get_or_init(|| Uploader::of(journals.as_deref()));
+            let recorded = journals.and_then(|journals| Claim::recorded(&journals, uploader, &key));
+            recorded.unwrap_or_else(|| Claim::unrecorded(Reserved::of(Uploader::own_id(&key))))
         });
         // Fails only while the runtime shuts down.
-        claimed.await.unwrap_or_else(|_| Claim::unique())
+        claimed.await.unwrap_or_else(|_| Claim::unrecorded(None))
     }
 }
 
 /// The part file of one upload.
 #[derive(Debug)]
 pub struct Claim {
-    /// Without them, the name of the part file is `unique`, and it has no journal.
-    recorded: Option<(Arc<Uploader>, PathBuf)>,
-    unique: String,
-    lock: Mutex<Option<FileLock>>,
+    id: String,
+    journal: Option<PathBuf>,
+    has_journal: bool,
+    /// Dropped in this order.
+    held: Mutex<(Option<FileLock>, Option<Reserved>)>,
 }
 
 impl Claim {
-    fn of(uploader: Arc<Uploader>, journal: PathBuf, lock: Option<FileLock>) -> Self {
-        Self { recorded: Some((uploader, journal)), unique: String::new(), lock: Mutex::new(lock) }
+    /// `None` if another upload has the part file, or the uploader cannot be recognised by later runs.
+    fn recorded(journals: &Path, uploader: &Uploader, key: &[u8]) -> Option<Self> {
+        if !uploader.is_lasting() {
+            return None;
+        }
+        let id = uploader.id(key);
+        // Also where there are no locks, two tasks of this process never have the same part file.
+        let reserved = Reserved::of(id.clone())?;
+        let journal = journal_in(journals, &id);
+        let lock = journals.join(OsStr::from_bytes(&remote_lock_name(id.as_bytes())));
+        let lock = match FileLock::acquire(lock) {
+            Locked::Yes(lock) => Some(lock),
+            // As on some network file systems: resuming matters more.
+            Locked::Unsupported => None,
+            Locked::ByAnother => return None,
+        };
+        let has_journal = journal.exists();
+        let held = Mutex::new((lock, Some(reserved)));
+        Some(Self { id, journal: Some(journal), has_journal, held })
     }
 
-    fn unique() -> Self {
-        Self { recorded: None, unique: unique(), lock: Mutex::default() }
+    /// A part file of this process only. If its name is taken, too, it has one that never occurs again.
+    fn unrecorded(reserved: Option<Reserved>) -> Self {
+        let id = reserved.as_ref().map_or_else(unique, |reserved| reserved.id().to_owned());
+        Self { id, journal: None, has_journal: false, held: Mutex::new((None, reserved)) }
     }
 
     /// The name of the part file of `name`.
     pub fn part_name(&self, name: &[u8]) -> Vec<u8> {
-        match &self.recorded {
-            Some((uploader, _)) => upload_name(name, uploader.id()),
-            None => upload_name(name, &self.unique),
-        }
+        upload_name(name, &self.id)
     }
 
     /// The path of the journal. `None` if the part file cannot be continued by a later run, which would not find it: it
     /// must be removed if the upload fails.
     pub fn journal(&self) -> Option<PathBuf> {
-        self.recorded.as_ref().map(|(_, journal)| journal.clone())
+        self.journal.clone()
+    }
+
+    /// Whether an earlier run has left a journal. Without one, there is nothing to resume.
+    pub const fn has_journal(&self) -> bool {
+        self.has_journal
     }
 
     /// Releases the lock, after the upload was committed or aborted. Otherwise it is released when this is dropped.
     pub fn release(&self) {
-        self.lock.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        *held = (None, None);
     }
 }
 
 /// The part file of a small file.
 #[derive(Debug)]
 pub struct BriefClaim {
-    /// `None` if this process is already writing a small file of that name.
+    /// `None` if this process is already writing a small file of that address.
     reserved: Option<Reserved>,
 }
 
 impl BriefClaim {
     /// The name of the part file of `name`.
     pub fn part_name(&self, name: &[u8]) -> Vec<u8> {
-        match self.reserved.as_ref().and_then(Reserved::process_id) {
-            Some(process) => temporary_name(name, process),
+        match &self.reserved {
+            Some(reserved) => temporary_name(name, reserved.id()),
             None => temporary_name(name, &unique()),
         }
     }
+}
+
+fn journal_in(journals: &Path, id: &str) -> PathBuf {
+    journals.join(OsStr::from_bytes(&remote_journal_name(id.as_bytes())))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The ID of the uploader, which part files on servers have in their names.
+//! The uploader, whose hash part files on servers have in their names.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
@@ -21,23 +21,26 @@ const PROCESSES: u32 = 64;
 
 /// Those of this process, by their directories.
 static KNOWN: LazyLock<Mutex<HashMap<PathBuf, Weak<Uploader>>>> = LazyLock::new(Mutex::default);
+/// A number that no other process has.
+static PROCESS: LazyLock<String> = LazyLock::new(unique);
+/// The IDs that uploads of this process have now.
+static RESERVED: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);
 
 /// A machine and a directory of journals.
 #[derive(Debug)]
 pub(super) struct Uploader {
-    id: String,
-    /// The ID of this process, which later processes have as well, and the lock that reserves it. `None` if there are
+    /// Identifies it in later runs as well; `None` if nothing can be stored.
+    number: Option<String>,
+    /// The number of this process, which a later one has as well, and the lock that reserves it. `None` if there are
     /// too many processes or no locks.
-    process: Option<(String, FileLock)>,
-    /// The keys of the small files that this process is writing.
-    writing: Mutex<HashSet<Vec<u8>>>,
+    process: Option<(u32, FileLock)>,
 }
 
 impl Uploader {
-    /// The uploader with this directory of journals. Without one, or if nothing can be written there, it lasts as long
-    /// as the value that is returned.
+    /// The uploader with this directory of journals. Without one, or if nothing can be written there, later runs are
+    /// other uploaders.
     pub(super) fn of(journals: Option<&Path>) -> Arc<Self> {
-        let brief = || Arc::new(Self { id: unique(), process: None, writing: Mutex::default() });
+        let brief = || Arc::new(Self { number: None, process: None });
         let Some(journals) = journals else { return brief() };
         let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(uploader) = known.get(journals).and_then(Weak::upgrade) {
@@ -56,54 +59,65 @@ impl Uploader {
         }
         // Read again: of two processes that have written it at once, one has replaced the file of the other.
         let number = number_in(&path).ok_or(io::ErrorKind::InvalidData)?;
-        let id = id(&number, &machine());
-        let process = (0..PROCESSES).find_map(|process| {
-            match FileLock::acquire(journals.join(format!("{FILE}-{process}.lock"))) {
-                Locked::Yes(lock) => Some((format!("{id}-{process}"), lock)),
-                Locked::ByAnother | Locked::Unsupported => None,
-            }
+        let lock = |process| FileLock::acquire(journals.join(format!("{FILE}-{process}.lock")));
+        let process = (0..PROCESSES).find_map(|process| match lock(process) {
+            Locked::Yes(lock) => Some((process, lock)),
+            Locked::ByAnother | Locked::Unsupported => None,
         });
-        Ok(Self { id, process, writing: Mutex::default() })
+        Ok(Self { number: Some(number + &machine()), process })
     }
 
-    /// Letters, digits and `-`.
-    pub(super) fn id(&self) -> &str {
-        &self.id
+    /// Whether later runs are the same uploader.
+    pub(super) const fn is_lasting(&self) -> bool {
+        self.number.is_some()
     }
 
-    /// Reserves a small file until the returned value is dropped; `None` if it is reserved already.
-    pub(super) fn reserve(self: &Arc<Self>, key: Vec<u8>) -> Option<Reserved> {
-        let is_free = self.writing().insert(key.clone());
-        is_free.then(|| Reserved { uploader: Arc::clone(self), key })
-    }
-
-    fn writing(&self) -> MutexGuard<'_, HashSet<Vec<u8>>> {
-        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The ID of a file that is uploaded to the address `key`: digits and letters.
+    pub(super) fn id(&self, key: &[u8]) -> String {
+        match &self.number {
+            Some(number) => id(number, "upload", key),
+            None => Self::own_id(key),
+        }
     }
 
     /// Like [`Self::id`], different for each of the processes that run at the same time.
-    fn process_id(&self) -> Option<&str> {
-        self.process.as_ref().map(|(id, _)| &**id)
+    pub(super) fn process_id(&self, key: &[u8]) -> String {
+        match (&self.number, &self.process) {
+            (Some(number), Some((process, _))) => id(number, &process.to_string(), key),
+            _ => Self::own_id(key),
+        }
+    }
+
+    /// Like [`Self::id`], of this process and no other one.
+    pub(super) fn own_id(key: &[u8]) -> String {
+        id(&PROCESS, "process", key)
     }
 }
 
-/// A small file that one task of this process writes.
+/// An ID that one task of this process uses.
 #[derive(Debug)]
-pub(super) struct Reserved {
-    uploader: Arc<Uploader>,
-    key: Vec<u8>,
-}
+pub(super) struct Reserved(String);
 
 impl Reserved {
-    pub(super) fn process_id(&self) -> Option<&str> {
-        self.uploader.process_id()
+    /// Reserves an ID until the returned value is dropped; `None` if it is reserved already.
+    pub(super) fn of(id: String) -> Option<Self> {
+        let is_free = reserved().insert(id.clone());
+        is_free.then(|| Self(id))
+    }
+
+    pub(super) fn id(&self) -> &str {
+        &self.0
     }
 }
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        self.uploader.writing().remove(&self.key);
+        reserved().remove(&self.0);
     }
+}
+
+fn reserved() -> MutexGuard<'static, HashSet<String>> {
+    RESERVED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn number_in(path: &Path) -> Option<String> {
@@ -119,18 +133,18 @@ fn random_number() -> io::Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Distinguishes machines that share a home directory.
-fn machine() -> Vec<u8> {
-    match fs::read("/etc/machine-id") {
-        Ok(id) if !id.trim_ascii().is_empty() => id,
-        _ => rustix::system::uname().nodename().to_bytes().to_vec(),
-    }
+/// Distinguishes machines that share a home directory. Empty if unknown, as in most containers, whose names differ in
+/// each run.
+fn machine() -> String {
+    fs::read_to_string("/etc/machine-id").unwrap_or_default().trim().to_owned()
 }
 
-/// The hash reveals neither the number nor the machine.
-fn id(number: &str, machine: &[u8]) -> String {
-    let mut hasher = blake3::Hasher::new_derive_key("haul uploader");
-    hasher.update(number.as_bytes()).update(machine);
+/// The hash reveals neither numbers nor addresses.
+fn id(number: &str, purpose: &str, key: &[u8]) -> String {
+    let mut hasher = blake3::Hasher::new_derive_key("haul part file on a server");
+    for part in [number.as_bytes(), purpose.as_bytes(), key] {
+        hasher.update(&(part.len() as u64).to_le_bytes()).update(part);
+    }
     let mut id = hasher.finalize().to_hex().to_string();
     id.truncate(ID_DIGITS);
     id
@@ -141,16 +155,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn machines_that_share_a_directory_have_different_ids() {
-        let number = random_number().unwrap();
-        assert_ne!(id(&number, b"one"), id(&number, b"two"));
-        assert_ne!(number, random_number().unwrap());
-    }
-
-    #[test]
     fn an_id_outlives_its_process_and_damage_gives_another_one() {
         let directory = tempfile::tempdir().unwrap();
-        let open = || Uploader::open(directory.path()).unwrap().id;
+        let open = || Uploader::open(directory.path()).unwrap().id(b"k");
         let first = open();
         assert_eq!(open(), first);
         fs::write(directory.path().join(FILE), "0123").unwrap();
@@ -164,10 +171,20 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let open = || Uploader::open(directory.path()).unwrap();
         let (first, second) = (open(), open());
-        let ids = [&first, &second].map(|uploader| uploader.process_id().unwrap().to_owned());
+        let ids = [&first, &second].map(|uploader| uploader.process_id(b"k"));
         assert_ne!(ids[0], ids[1]);
-        assert_eq!(first.id, second.id);
+        assert_eq!(first.id(b"k"), second.id(b"k"));
         drop(first);
-        assert_eq!(open().process_id(), Some(&*ids[0]));
+        assert_eq!(open().process_id(b"k"), ids[0]);
+    }
+
+    #[test]
+    fn two_addresses_have_different_ids() {
+        let uploader = Uploader::of(None);
+        assert_ne!(uploader.id(b"one"), uploader.id(b"two"));
+        let directory = tempfile::tempdir().unwrap();
+        let uploader = Uploader::open(directory.path()).unwrap();
+        assert_ne!(uploader.id(b"one"), uploader.id(b"two"));
+        assert_ne!(uploader.process_id(b"one"), uploader.process_id(b"two"));
     }
 }

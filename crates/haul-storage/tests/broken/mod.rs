@@ -349,8 +349,8 @@ impl Storage for Broken {
         self.inside.prefetch(path);
     }
 
-    fn part_name(&self, name: &[u8]) -> Vec<u8> {
-        self.inside.part_name(name)
+    fn part_name(&self, path: &RelPath) -> Vec<u8> {
+        self.inside.part_name(path)
     }
 
     async fn create(&self, path: &RelPath, options: &CreateOptions) -> Result<Arc<dyn WriteAt>> {

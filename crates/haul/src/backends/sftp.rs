@@ -7,7 +7,7 @@ use haul_net::Waits;
 use haul_sftp::codec::FileKind;
 use haul_sftp::ssh::{ConfigFile, Pins, Setting, SshHost, SshOptions, describe};
 use haul_sftp::{Nearest, SftpHost, SftpStorage, SshDial};
-use haul_storage::{Error, ErrorKind, Location, Result, Uploads};
+use haul_storage::{Error, ErrorKind, Location, Result};
 
 use super::opened::{OpenedHosts, Shared};
 use super::opened_path::{OpenedPath, at_root, found_at, rel_path};
@@ -64,10 +64,7 @@ impl SftpHosts {
     ) -> Result<OpenedPath> {
         let (key, path) = self.parts(location)?;
         let host = self.host(&key, location)?;
-        let uploads = Uploads::new(journals());
-        let names = name.map(|name| vec![uploads.part_name(name), name.to_vec()]);
-        let nearest = host.nearest(path, &names.unwrap_or_default()).await?;
-        let Nearest { directory, rest, kind, exists } = nearest;
+        let Nearest { directory, rest, kind, exists } = host.nearest(path, name).await?;
         if exists && !rest.is_empty() && location.has_trailing_slash() {
             return Err(Error::new(ErrorKind::NotADirectory, "open").at(location));
         }

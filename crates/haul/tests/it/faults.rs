@@ -229,12 +229,17 @@ fn files_with_unusual_names_are_copied_and_listed_in_the_manifest() {
 pub(crate) struct Slow(Child);
 
 impl Slow {
+    /// Starts a command, and waits until a file exists.
     pub(crate) fn start(session: &Session, line: &str, until: &str) -> Self {
+        Self::until(session, line, || session.has(until))
+    }
+
+    pub(crate) fn until(session: &Session, line: &str, begun: impl Fn() -> bool) -> Self {
         let child = session.command(line).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let slow = Self(child.unwrap());
-        let begun = Instant::now();
-        while !session.has(until) {
-            assert!(begun.elapsed() < Duration::from_secs(60), "{until} never appeared");
+        let start = Instant::now();
+        while !begun() {
+            assert!(start.elapsed() < Duration::from_secs(60), "{line}: it has not begun");
             std::thread::sleep(Duration::from_millis(10));
         }
         slow

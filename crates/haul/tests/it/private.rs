@@ -23,17 +23,17 @@ fn mode(session: &Session, path: &str) -> u32 {
 #[test]
 fn a_private_directory_is_private_while_it_is_copied_and_after_an_interruption() {
     for signal in ["INT", "KILL"] {
-        check_private(&Session::new(), signal, ("dst", "dst", ".f.haul-journal"), str::to_owned);
+        check_private(&Session::new(), signal, ("dst", "dst", true), str::to_owned);
     }
 }
 
 /// Copies private directories, and interrupts the copy once by a signal. `to` is the destination as haul's argument,
-/// `at` its path in the session, and `until` a file in its directory `sub` that exists once a file is being copied.
+/// `at` its path in the session. The journal of a file is beside its part file if `has_journal`.
 /// `line` adds what haul needs to a command.
 pub(crate) fn check_private(
     session: &Session,
     signal: &str,
-    (to, at, until): (&str, &str, &str),
+    (to, at, has_journal): (&str, &str, bool),
     line: impl Fn(&str) -> String,
 ) {
     let there = |path: &str| format!("{at}{path}");
@@ -41,14 +41,17 @@ pub(crate) fn check_private(
     session.write("src/open/g", "g");
     set_mode(session, "src/sub", 0o700);
     set_mode(session, "src", 0o750);
-    let until = there(&format!("/sub/{until}"));
-    let slow = Slow::start(session, &line(&format!("cp --bwlimit 1M src/ {to}")), &until);
+    let [file, journal] = ["/sub/f", "/sub/.f.haul-journal"].map(there);
+    let part = || session.part_of(&file);
+    let begun = || part().is_some() && (!has_journal || session.has(&journal));
+    let slow = Slow::until(session, &line(&format!("cp --bwlimit 1M src/ {to}")), begun);
     for path in ["", "/sub"] {
         assert_eq!(mode(session, &there(path)), 0o700, "{signal}: {path}");
     }
-    let part = until.replace("haul-journal", "haul-part");
-    assert_eq!(mode(session, &part), 0o600, "{signal}");
-    assert_eq!(mode(session, &until), 0o600, "{signal}");
+    assert_eq!(mode(session, &part().unwrap()), 0o600, "{signal}");
+    if has_journal {
+        assert_eq!(mode(session, &journal), 0o600, "{signal}");
+    }
     slow.end(signal);
     assert!(!session.has(&there("/sub/f")), "{signal}: the copy was complete");
     assert_eq!(mode(session, &there("/sub")), 0o700, "{signal}");
@@ -338,19 +341,23 @@ pub(crate) fn check_read_only_part_files(
         session.write(format!("p/{name}"), content(seed, 8 << 20));
         set_mode(session, &format!("p/{name}"), 0o444);
     }
-    let begun = line(&format!("cp --json --bwlimit 2M --window 1M p/begun {to}/"));
-    let mut running = Running::start(session, &begun);
-    running.until_moved(4 << 20);
-    running.kill();
-    let is_locked = session.has(&format!("{at}/.begun.haul-part"));
-    let part = |name: &str| match is_locked {
-        true => format!("{at}/.{name}.haul-part"),
-        false => format!("{at}/{}", session.upload_name(name)),
+    let begin = |name: &str| -> String {
+        let begun = line(&format!("cp --json --bwlimit 2M --window 1M p/{name} {to}/"));
+        let mut running = Running::start(session, &begun);
+        running.until_moved(4 << 20);
+        running.kill();
+        session.part_of(&format!("{at}/{name}")).unwrap()
     };
-    session.write(part("unknown"), "unknown");
-    session.tool(&format!("chown 65534:65534 {}", part("unknown")));
-    for name in ["unknown", "begun"] {
-        set_mode(session, &part(name), 0o444);
+    let unknown = begin("unknown");
+    session.write(&unknown, "unknown");
+    session.tool(&format!("chown 65534:65534 {unknown}"));
+    let journal = format!("{at}/.unknown.haul-journal");
+    match session.has(&journal) {
+        true => fs::remove_file(session.path(&journal)).unwrap(),
+        false => session.forget_uploads(),
+    }
+    for part in [unknown, begin("begun")] {
+        set_mode(session, &part, 0o444);
     }
     let copy = |name: &str| -> Ran {
         session.haul(&line(&format!("cp --json p/{name} {to}/"))).status(0).stderr("")

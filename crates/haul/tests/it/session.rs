@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use haul_bench::guard::end_with_thread;
-use haul_storage::Uploads;
 use tempfile::TempDir;
 
 /// A working directory. haul reads and writes nothing outside of it: no configuration, no home directory.
@@ -142,11 +141,26 @@ impl Session {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// The name of the part file of an upload of `name` to a server, by this user of this machine.
-    pub(crate) fn upload_name(&self, name: &str) -> String {
-        let journals = self.path("home/.local/state/haul/journals");
-        fs::create_dir_all(&journals).unwrap();
-        String::from_utf8(Uploads::new(Some(journals)).part_name(name.as_bytes())).unwrap()
+    /// The part file of an upload of the file `path`, in the session's directory.
+    pub(crate) fn part_of(&self, path: &str) -> Option<String> {
+        let (directory, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let is_part = |found: &str| {
+            let found = found.strip_prefix(&format!(".{name}."));
+            found.is_some_and(|rest| rest.ends_with("haul-part") || rest.ends_with(".haul-upload"))
+        };
+        let entries = fs::read_dir(self.path(directory)).into_iter().flatten();
+        let mut names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.find(|found| is_part(found)).map(|found| format!("{directory}/{found}"))
+    }
+
+    /// Removes the journals of uploads to servers.
+    pub(crate) fn forget_uploads(&self) {
+        for entry in fs::read_dir(self.path("home/.local/state/haul/journals")).unwrap() {
+            let path = entry.unwrap().path();
+            if path.to_string_lossy().ends_with(".haul-journal") {
+                fs::remove_file(path).unwrap();
+            }
+        }
     }
 
     /// Whether the path exists.

@@ -119,7 +119,7 @@ fn a_private_directory_is_private_on_a_share_while_it_is_copied_and_after_an_int
     for signal in ["INT", "KILL"] {
         let session = Session::new().directory("inbox");
         let (serving, ticket) = share(&session, "--writable inbox");
-        let destination = (&*format!("{ticket}/dst"), "inbox/dst", ".f.haul-journal");
+        let destination = (&*format!("{ticket}/dst"), "inbox/dst", true);
         check_private(&session, signal, destination, str::to_owned);
         serving.end("INT");
     }

@@ -29,12 +29,12 @@ impl Inner {
     }
 
     /// The part file of a small file, which is reserved as long as the claim exists.
-    pub(super) fn brief_part_of(&self, path: &RelPath) -> Result<(RelPath, BriefClaim)> {
-        let claim = self.uploads.claim_brief(self.upload_key(path));
+    pub(super) async fn brief_part_of(&self, path: &RelPath) -> Result<(RelPath, BriefClaim)> {
+        let claim = self.uploads.claim_brief(self.upload_key(path)).await;
         Ok((self.beside(path, claim.part_name(path.name()))?, claim))
     }
 
-    fn upload_key(&self, path: &RelPath) -> Vec<u8> {
+    pub(in super::super) fn upload_key(&self, path: &RelPath) -> Vec<u8> {
         self.url(path).absolute().into_bytes()
     }
 

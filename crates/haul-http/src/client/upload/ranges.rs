@@ -71,7 +71,8 @@ impl RangeUpload {
         let claim = inner.claim(path).await;
         let part = inner.part_of(path, &claim)?;
         let (mut made, mut found) = (false, None);
-        if options.resume {
+        // Without a source, only the caller knows what the part file has.
+        if options.resume && (claim.has_journal() || options.source.is_none()) {
             // A conditional PUT also shows whether the part file exists.
             made = inner.quirks.conditional && begin(inner, path, &part, true).await?;
             if !made {

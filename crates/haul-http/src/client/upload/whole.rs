@@ -34,7 +34,7 @@ pub async fn write_whole(
     if directly || !inner.moves(path) {
         return put_directly(inner, path, bytes, options).await;
     }
-    let (part, _claim) = inner.brief_part_of(path)?;
+    let (part, _claim) = inner.brief_part_of(path).await?;
     let size = bytes.len() as u64;
     let put = put(inner, &part, bytes.clone(), options.metadata.modified);
     let look = inner.look_by_properties(path, "write");

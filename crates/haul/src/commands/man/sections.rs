@@ -203,8 +203,8 @@ const FILES: &[(&str, &str)] = &[
     ("~/.ssh/config, ~/.ssh/known_hosts", "Read as ssh reads them."),
     ("~/.netrc", "Names and passwords for HTTP and WebDAV."),
     (
-        ".NAME.haul-part, .NAME.haul-journal",
-        "A partial file, and the journal of the ranges written; in the directory of the file.",
+        ".NAME.haul-part, .NAME.haul-journal, .NAME.ID.haul-upload",
+        "A partial file, and the journal of the ranges written; in the directory of the file. The last is on a server.",
     ),
 ];
 

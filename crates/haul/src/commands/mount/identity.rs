@@ -4,8 +4,8 @@ use haul_storage::Location;
 
 use crate::args::SshArgs;
 
-/// Options of SSH that can make a host name mean another server.
-const ROUTES: [&str; 4] = ["proxyjump", "proxycommand", "hostname", "hostkeyalias"];
+/// Options of SSH that can make a host name mean another server, or another account.
+const ROUTES: [&str; 5] = ["user", "proxyjump", "proxycommand", "hostname", "hostkeyalias"];
 
 /// The identity of a location that is reached with these options of SSH. With a ticket it contains the secret, by which
 /// the shares of one sharer differ.
@@ -35,12 +35,15 @@ pub(super) fn identity(location: &Location, ssh: &SshArgs, options: &[String]) -
         add("proxyjump", jump);
     }
     if let Some(file) = &ssh.config_file {
-        add("config", file);
+        let absolute = std::path::absolute(file).unwrap_or_else(|_| file.into());
+        add(
+            "config",
+            if file == "none" { file.into() } else { absolute.to_string_lossy() }.as_ref(),
+        );
     }
-    for (name, value) in options.iter().filter_map(|option| option.split_once(['=', ' '])) {
-        let name = name.trim().to_ascii_lowercase();
+    for (name, value) in options.iter().filter_map(|option| split(option)) {
         if ROUTES.contains(&&*name) {
-            add(&name, value.trim());
+            add(&name, value);
         }
     }
     identity
@@ -49,10 +52,18 @@ pub(super) fn identity(location: &Location, ssh: &SshArgs, options: &[String]) -
 /// The port of `-P`, or of `-o Port` among the options of SSH.
 pub(super) fn port(ssh: &SshArgs, options: &[String]) -> Option<u16> {
     let of_option = |option: &String| {
-        let (name, value) = option.split_once(['=', ' '])?;
-        value.trim().parse().ok().filter(|_| name.trim().eq_ignore_ascii_case("port"))
+        let (name, value) = split(option)?;
+        value.parse().ok().filter(|_| name == "port")
     };
     ssh.port.or_else(|| options.iter().find_map(of_option))
+}
+
+/// The name of an option in lower case, and its value: `Port=22`, `port 22`, `Port = 22`.
+fn split(option: &str) -> Option<(String, &str)> {
+    let (name, value) = option.trim().split_once(['=', ' ', '\t'])?;
+    let value = value.trim_start_matches([' ', '\t']);
+    let value = value.strip_prefix('=').unwrap_or(value).trim();
+    Some((name.to_ascii_lowercase(), value.trim_matches('"')))
 }
 
 #[cfg(test)]
@@ -82,12 +93,15 @@ mod tests {
             of("sftp://vm/d", Some("two"), &[]),
             of("sftp://vm/d", None, &["ProxyCommand=nc a 22"]),
             of("sftp://vm/d", None, &["hostname 10.0.0.7"]),
+            of("sftp://vm/d", None, &["User = alice"]),
+            of("sftp://vm/d", None, &["User = bob"]),
         ];
         for (at, one) in all.iter().enumerate() {
             assert!(!all[at + 1..].contains(one), "{one}");
         }
-        let jump = of("sftp://vm/d", None, &["ProxyJump one"]);
-        assert_eq!(jump, of("sftp://vm/d", Some("one"), &[]));
+        for option in ["ProxyJump one", "proxyjump=one", "ProxyJump = one", "ProxyJump\tone"] {
+            assert_eq!(of("sftp://vm/d", None, &[option]), of("sftp://vm/d", Some("one"), &[]));
+        }
     }
 
     /// Formerly, only the first characters of a ticket counted, which the shares of one sharer have in common.
@@ -111,6 +125,7 @@ mod tests {
         assert_eq!(port(Some(9012), &[]), Some(9012));
         assert_eq!(port(None, &["Compression=yes", "port 9012"]), Some(9012));
         assert_eq!(port(Some(1), &["Port=9012"]), Some(1));
+        assert_eq!(port(None, &["Port = 9012"]), Some(9012));
         assert_eq!(port(None, &["PortX=9012"]), None);
     }
 }

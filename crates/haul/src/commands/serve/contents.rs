@@ -430,8 +430,8 @@ impl Storage for Items {
         }
     }
 
-    fn part_name(&self, name: &[u8]) -> Vec<u8> {
-        part_name(name)
+    fn part_name(&self, path: &RelPath) -> Vec<u8> {
+        part_name(path.name())
     }
 
     async fn create(&self, path: &RelPath, options: &CreateOptions) -> Result<Arc<dyn WriteAt>> {

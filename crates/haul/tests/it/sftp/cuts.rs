@@ -179,13 +179,10 @@ fn each_kill_of_the_program_repeats_at_most_two_windows() {
 fn a_private_directory_is_private_on_the_server_while_it_is_copied_and_after_an_interruption() {
     for signal in ["INT", "KILL"] {
         let sftp = SftpSession::start();
-        let part = sftp.session.upload_name("f");
-        let destination = ("@/dst", "far/dst", &*part);
+        let destination = ("@/dst", "far/dst", false);
         check_private(&sftp.session, signal, destination, |line| sftp.line(line));
         for server in Nobody::all() {
             eprintln!("{}", server.name);
-            let part = server.session.upload_name("f");
-            let destination = ("@/dst", "far/dst", &*part);
             check_private(&server.session, signal, destination, |line| server.line(line));
         }
     }

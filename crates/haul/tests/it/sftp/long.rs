@@ -9,7 +9,7 @@ use haul_bench::link::{LinkSpec, Means, Namespace, Network};
 use super::files::arrives_in_one_version;
 use super::limits::{both_ways, tree};
 use super::sshd::Sshd;
-use super::{SftpSession, content};
+use super::{Running, SftpSession, content};
 
 /// Runs `test` at the near end of a long path. Without the right to create namespaces it is skipped,
 /// with the reason printed.
@@ -63,7 +63,12 @@ fn a_new_part_file_is_not_confused_with_the_old_one_on_any_lane() {
         sftp.session.write("src/one", content(1, 12 << 20));
         for other in [content(2, 14 << 20), Vec::new()] {
             // There is no journal that records its source, so it is not resumed.
-            sftp.session.write(format!("far/up/{}", sftp.session.upload_name("one")), other);
+            let line = sftp.line("cp --json --bwlimit 8M src/one @/up/");
+            let mut running = Running::start(&sftp.session, &line);
+            running.until_moved(4 << 20);
+            running.kill();
+            sftp.session.forget_uploads();
+            sftp.session.write(sftp.session.part_of("far/up/one").unwrap(), other);
             sftp.haul("cp src/one @/up/").status(0);
             sftp.same("src/one", "far/up/one");
             std::fs::remove_file(sftp.far("up/one")).unwrap();
