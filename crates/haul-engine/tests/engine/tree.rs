@@ -132,7 +132,7 @@ async fn a_marker_is_an_empty_file_and_may_be_gone_when_it_is_removed() {
     let directory = path("d");
     let marker = Marker::set(&*storage, &directory).await.unwrap();
     let name = std::str::from_utf8(marker.name()).unwrap();
-    other.add_file(&format!("d/{name}"), "a page");
+    other.add_file(format!("d/{name}"), "a page");
     assert!(!marker.is_in(&*other, &path("d")).await.unwrap());
     storage.remove(&path(&format!("d/{name}"))).await.unwrap();
     marker.remove().await.unwrap();
