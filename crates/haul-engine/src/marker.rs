@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use haul_storage::{
-    CommitOptions, Error, ErrorKind, Metadata, RelPath, Result, Storage, StorageExt as _,
-    Timestamp, temporary_name,
+    CommitOptions, Error, ErrorKind, Metadata, RelPath, RelPathError, Result, Storage,
+    StorageExt as _, Timestamp, temporary_name,
 };
 
 /// The names of markers: this, the process ID, the time in ns since 1970, and the end of a temporary name.
@@ -68,18 +68,24 @@ impl<'a> Marker<'a> {
     }
 
     fn path(&self, directory: &RelPath) -> Result<RelPath> {
-        directory.join(&self.name).map_err(|error| {
-            Error::new(ErrorKind::InvalidInput, "access").because(error.to_string())
-        })
+        directory.join(&self.name).map_err(invalid)
     }
 
-    /// Whether it is in a directory of another storage.
+    /// Whether it is in a directory of another storage: an empty file with its name, where a name that no file has is
+    /// not found. Some sites respond to every URL with a page. (Whether the marker is still found after it was removed
+    /// would show less: caches may keep it.)
     ///
     /// # Errors
     ///
-    /// Those of the lookup.
+    /// Those of the lookup, unless they mean that it is not there: servers may deny access to names that begin with a
+    /// dot.
     pub async fn is_in(&self, storage: &dyn Storage, directory: &RelPath) -> Result<bool> {
-        Ok(storage.find(&self.path(directory)?).await?.is_some())
+        if !has_empty_file(storage, &self.path(directory)?).await? {
+            return Ok(false);
+        }
+        let unused = temporary_name(b"haul", &format!("mark-{}-{}", std::process::id(), u64::MAX));
+        let unused = directory.join(&unused).map_err(invalid)?;
+        Ok(!has_empty_file(storage, &unused).await?)
     }
 
     /// Whether its directory lists it: some servers hide names that begin with a dot.
@@ -97,13 +103,13 @@ impl<'a> Marker<'a> {
         Ok(false)
     }
 
-    /// Removes it, and restores the directory's time where times can be set.
+    /// Removes it, unless another run has, and restores the directory's time where times can be set.
     ///
     /// # Errors
     ///
     /// That of removing.
     pub async fn remove(self) -> Result<()> {
-        self.storage.remove(&self.path(self.directory)?).await?;
+        self.remove_only().await?;
         if self.modified.is_some() && self.storage.capabilities().times {
             let metadata = Metadata { modified: self.modified, ..Metadata::default() };
             // Failures are ignored: a copy of the directory then gets the time of this removal.
@@ -111,6 +117,37 @@ impl<'a> Marker<'a> {
         }
         Ok(())
     }
+
+    /// Like [`Marker::remove`], for a directory whose entries may have changed meanwhile: its time is not restored.
+    ///
+    /// # Errors
+    ///
+    /// That of removing.
+    pub async fn remove_only(&self) -> Result<()> {
+        match self.storage.remove(&self.path(self.directory)?).await {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether an empty file, or one of unknown size (Apache sends no length of 0), has a path.
+async fn has_empty_file(storage: &dyn Storage, path: &RelPath) -> Result<bool> {
+    match storage.find(path).await {
+        Ok(found) => {
+            Ok(found.is_some_and(|entry| entry.is_file() && entry.known_size().unwrap_or(0) == 0))
+        }
+        Err(error) if is_not_there(error.kind()) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+const fn is_not_there(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::PermissionDenied)
+}
+
+fn invalid(error: RelPathError) -> Error {
+    Error::new(ErrorKind::InvalidInput, "access").because(error.to_string())
 }
 
 /// Whether a name is that of a marker.

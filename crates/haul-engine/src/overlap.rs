@@ -11,10 +11,19 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use futures_util::StreamExt;
-use haul_storage::{Error, ErrorKind, RelPath, Result, is_part_name};
+use haul_storage::{Error, ErrorKind, RelPath, Result, Retry, is_part_name};
 
 use crate::job::NumberedJob;
 use crate::marker::Marker;
+
+/// What a directory of the destination is asked before a marker is set in it: whether it can be the source.
+#[derive(Debug, Clone, Copy)]
+pub enum Probe<'a> {
+    /// Has it an entry of this name? The name is ASCII, and other letter cases count.
+    Has(&'a [u8]),
+    /// Has it nothing but names that begin with a dot, which some servers do not list? The source lists no entries.
+    IsEmpty,
+}
 
 /// What a run knows about trees with two locations.
 #[derive(Debug, Default)]
@@ -38,9 +47,12 @@ impl Overlaps {
         lock(&self.inside).contains(&job)
     }
 
-    /// Notes that no marker could be set in the destination of a job.
+    /// Notes that no marker could be set in the destination of a job, if that may succeed in another run. Otherwise
+    /// (the directory is not writable, the disk is full) nothing is refused.
     pub fn note_untested(&self, job: usize, error: &Error) {
-        lock(&self.untested).insert(job, error.cause());
+        if error.retry() != Retry::Never {
+            lock(&self.untested).insert(job, error.cause());
+        }
     }
 
     /// Fails if it could not be tested whether the destination of a job is in its source.
@@ -56,7 +68,8 @@ impl Overlaps {
         }
     }
 
-    /// Fails if a directory of the destination is the top directory of the source. `has` is whether a name is in it.
+    /// Fails if a directory of the destination is the top directory of the source. `answer` is the directory's answer to
+    /// a [`Probe`]. A directory in which no marker can be created is not refused.
     ///
     /// # Errors
     /// `InvalidInput` if it is; those of the test.
@@ -64,31 +77,51 @@ impl Overlaps {
         &self,
         job: &NumberedJob,
         directory: &RelPath,
-        has: impl AsyncFnOnce(&[u8]) -> Result<bool>,
+        answer: impl AsyncFnOnce(Probe<'_>) -> Result<bool>,
     ) -> Result<()> {
-        if let Some(name) = self.probe(job).await?
-            && !has(&name).await?
-        {
+        let may_be = match self.probe(job).await? {
+            None => answer(Probe::IsEmpty).await?,
+            // A storage may normalise or encode such a name in another way.
+            Some(name) if !name.is_ascii() => true,
+            Some(name) => answer(Probe::Has(&name)).await?,
+        };
+        if !may_be {
             return Ok(());
         }
+        let refuse = || {
+            Err(refusal(job, directory).because("it is the source of this run, under another path"))
+        };
         let (source, destination) = (&*job.job.source, &*job.job.destination);
-        let marker = Marker::set(destination, directory).await.map_err(|error| {
-            refusal(job, directory).because(format!(
-                "whether it is the source of this run, under another path, cannot be tested ({})",
-                error.cause()
-            ))
-        })?;
+        if job.is_local() {
+            let (top, found) =
+                (source.stat(&job.job.source_path).await?, destination.stat(directory).await?);
+            // On one file system, file IDs show what the marker would.
+            if let (Some(top), Some(found)) = (top.id, found.id)
+                && top.device == found.device
+            {
+                return if top == found { refuse() } else { Ok(()) };
+            }
+        }
+        let marker = match Marker::set(destination, directory).await {
+            Ok(marker) => marker,
+            Err(error) if error.retry() == Retry::Never => return Ok(()),
+            Err(error) => {
+                return Err(refusal(job, directory).because(format!(
+                    "whether it is the source of this run, under another path, cannot be tested ({})",
+                    error.cause()
+                )));
+            }
+        };
         let is_source = marker.is_in(source, &job.job.source_path).await;
         let removed = marker.remove().await;
         if is_source? {
-            return Err(
-                refusal(job, directory).because("it is the source of this run, under another path")
-            );
+            return refuse();
         }
         removed
     }
 
-    /// The name of an entry of the source's top directory: a long one, which few other directories have.
+    /// The name of an entry of the source's top directory: a long one, which few other directories have; if possible
+    /// one that all storages list, and in the same bytes.
     async fn probe(&self, job: &NumberedJob) -> Result<Option<Vec<u8>>> {
         if let Some(name) = lock(&self.probes).get(&job.index) {
             return Ok(name.clone());
@@ -99,7 +132,8 @@ impl Overlaps {
             let batch = batch?;
             let names = batch.iter().map(|entry| entry.path.name());
             let names = names.filter(|name| !is_part_name(name));
-            longest = names.max_by_key(|name| name.len()).map(<[u8]>::to_vec);
+            let rank = |name: &&[u8]| (name.is_ascii() && !name.starts_with(b"."), name.len());
+            longest = names.max_by_key(rank).map(<[u8]>::to_vec);
         }
         lock(&self.probes).insert(job.index, longest.clone());
         Ok(longest)

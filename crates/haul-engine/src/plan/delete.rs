@@ -25,6 +25,7 @@ use super::removal::{make_writable, put_back, remove, takes};
 use crate::context::Context;
 use crate::job::NumberedJob;
 use crate::marker::is_stale_marker;
+use crate::overlap::Probe;
 use crate::transfer::is_backup;
 use crate::{DeleteLimit, Job};
 
@@ -275,13 +276,19 @@ impl<'a> Pass<'a> {
             let job = &self.job.job;
             let overlaps = &self.context.roots.overlaps;
             overlaps.refuse_untested(self.job)?;
-            let has = async |name: &[u8]| {
-                let path = destination.join(name).map_err(invalid)?;
-                Ok(job.destination.find(&path).await?.is_some())
-            };
-            overlaps.refuse_source(self.job, destination, has).await?;
+            // Before the test, which may have to create a file.
             touched.removed = true;
             touched.restore = touched.restore.or(make_writable(self.job, destination).await);
+            let mut names = gone.iter().map(|entry| entry.path.name());
+            let answer = async |probe: Probe<'_>| match probe {
+                Probe::IsEmpty => Ok(names.all(|name| name.starts_with(b"."))),
+                Probe::Has(wanted) => {
+                    let path = destination.join(wanted).map_err(invalid)?;
+                    Ok(job.destination.find(&path).await?.is_some()
+                        || names.any(|name| name.eq_ignore_ascii_case(wanted)))
+                }
+            };
+            overlaps.refuse_source(self.job, destination, answer).await?;
         }
         stream::iter(gone)
             .for_each_concurrent(self.lookups_at_once().min(64), async |entry| {

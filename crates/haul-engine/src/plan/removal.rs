@@ -9,6 +9,7 @@ use haul_storage::{Entry, Error, ErrorKind, Metadata, RelPath, Result};
 use super::mount::is_mount;
 use crate::context::Context;
 use crate::job::NumberedJob;
+use crate::overlap::Probe;
 use crate::transfer::{is_backup, move_to_backup};
 use crate::{Action, FileEvent};
 
@@ -160,10 +161,12 @@ async fn remove_pending(
             let restore = if may { make_writable(job, &path).await } else { None };
             pending.push((next, Some(restore)));
             let mut listing = destination.list(&path).await?;
-            let mut names = HashSet::new();
+            let (mut names, mut seems_empty) = (HashSet::new(), true);
             while let Some(batch) = listing.next().await {
                 for below in batch? {
-                    names.insert(hasher.hash_one(below.path.name()));
+                    let name = below.path.name();
+                    names.insert(hasher.hash_one(name.to_ascii_lowercase()));
+                    seems_empty &= name.starts_with(b".");
                     match why_stays(context, job, device, &below) {
                         Some(why) => staying.note(path.clone(), why),
                         None => pending.push((below, None)),
@@ -171,8 +174,13 @@ async fn remove_pending(
                 }
             }
             if !dry_run {
-                let has = async |name: &[u8]| Ok(names.contains(&hasher.hash_one(name)));
-                context.roots.overlaps.refuse_source(job, &path, has).await?;
+                let answer = async |probe: Probe<'_>| match probe {
+                    Probe::IsEmpty => Ok(seems_empty),
+                    Probe::Has(name) => {
+                        Ok(names.contains(&hasher.hash_one(name.to_ascii_lowercase())))
+                    }
+                };
+                context.roots.overlaps.refuse_source(job, &path, answer).await?;
             }
             continue;
         }

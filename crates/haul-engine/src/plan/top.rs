@@ -88,7 +88,8 @@ impl<'a> Top<'a> {
     /// Those of removing.
     pub async fn end(self) -> Result<()> {
         let Some((marker, directory)) = self.marker.into_inner() else { return Ok(()) };
-        let removed = marker.remove().await;
+        // The directory gets its time when it is finished, which `directory` delays until here.
+        let removed = marker.remove_only().await;
         drop(directory);
         let name = || self.job.destination_name(&self.job.job.destination_path);
         removed.map_err(|error| error.at(name()))

@@ -124,3 +124,16 @@ async fn a_marker_shows_that_two_paths_are_one_directory() {
     assert_eq!(storage.paths(), ["d/", "d/x"]);
     assert_eq!(storage.stat(&path("d")).await.unwrap().modified, before);
 }
+
+#[tokio::test]
+async fn a_marker_is_an_empty_file_and_may_be_gone_when_it_is_removed() {
+    let (storage, other) = (MemoryStorage::new(), MemoryStorage::new());
+    storage.add_file("d/x", "1");
+    let directory = path("d");
+    let marker = Marker::set(&*storage, &directory).await.unwrap();
+    let name = std::str::from_utf8(marker.name()).unwrap();
+    other.add_file(format!("d/{name}"), "a page");
+    assert!(!marker.is_in(&*other, &path("d")).await.unwrap());
+    storage.remove(&path(&format!("d/{name}"))).await.unwrap();
+    marker.remove().await.unwrap();
+}

@@ -55,10 +55,16 @@ pub(super) async fn levels_up(
     location: &Location,
 ) -> Result<Option<usize>> {
     let above = ancestors(location);
-    let checks = above.iter().map(async |directory| match storages.existing(directory).await {
-        Ok(opened) if opened.is_directory => marker.is_in(&*opened.storage, &opened.path).await,
-        // If it cannot be opened, or is not a directory, no files are written into it.
-        _ => Ok(false),
+    let checks = above.iter().enumerate().map(async |(level, directory)| {
+        match storages.existing(directory).await {
+            Ok(opened) if opened.is_directory => {
+                let found = marker.is_in(&*opened.storage, &opened.path).await;
+                // A server may refuse everything outside of the location.
+                if level == 0 { found } else { Ok(found.unwrap_or(false)) }
+            }
+            // If it cannot be opened, or is not a directory, no files are written into it.
+            _ => Ok(false),
+        }
     });
     Ok(try_join_all(checks).await?.into_iter().position(|is_there| is_there))
 }
@@ -72,15 +78,8 @@ async fn is_below(marker: &Marker<'_>, job: &Job, above: &[Location]) -> Result<
             names.into_iter().try_fold(job.source_path.clone(), |path, name| path.join(name));
         below.extend(path.ok());
     }
-    let checks = below.iter().map(async |path| match marker.is_in(&*job.source, path).await {
-        Err(error) if is_no_directory(error.kind()) => Ok(false),
-        outcome => outcome,
-    });
+    let checks = below.iter().map(|path| marker.is_in(&*job.source, path));
     Ok(try_join_all(checks).await?.contains(&true))
-}
-
-const fn is_no_directory(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::PermissionDenied)
 }
 
 /// Whether the filter includes the source in what is removed from the directory `levels` above it.

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::dav::{self, servers};
+use crate::faults::is_root;
 use crate::ftp::vsftpd::{Tls, Vsftpd};
 use crate::session::{Ran, Session};
 use crate::sftp::SftpSession;
@@ -98,6 +99,26 @@ fn a_source_is_not_emptied_as_a_directory_of_the_destination() {
     let run = session.haul(&format!("sync --delete {} top", server.url));
     run.status(1).stderr_has("it is the source of this run, under another path");
     assert_eq!(session.read("top/far/precious"), "p");
+}
+
+/// sshd demands such a directory for `ChrootDirectory`. Formerly, nothing was removed.
+#[test]
+fn extra_files_are_removed_below_a_directory_in_which_no_marker_can_be_created() {
+    if !is_root() {
+        eprintln!("skipped: acting as another user needs root");
+        return;
+    }
+    let session = Session::new().file("src/sub/a", "a").file("dst/sub/a", "a");
+    let server = dav::haul_for(&session, "src");
+    let as_user = "setpriv --reuid=65534 --regid=65534 --clear-groups";
+    session.write("dst/sub/gone", "g");
+    session.tool("mkdir home");
+    session.tool("chmod 755 . src dst");
+    session.tool("chown -R 65534:65534 dst/sub home");
+    let (haul, at) = (env!("CARGO_BIN_EXE_haul"), session.path("").display().to_string());
+    let line = format!("sync -q --delete --preserve=none {} {at}/dst", server.url);
+    session.tool(&format!("{as_user} env HOME={at}/home {haul} {line}"));
+    assert!(session.has("dst/sub/a") && !session.has("dst/sub/gone"));
 }
 
 #[test]

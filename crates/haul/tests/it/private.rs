@@ -191,6 +191,13 @@ fn a_copy_in_read_only_directories_is_updated_by_their_owner() {
     assert!(!session.has("t/d/new2") && !session.has("t/d/kept/gone"));
     assert!(session.has("t/d/kept/log"));
     assert_eq!((mode(&session, "t/d"), mode(&session, "t/d/kept")), (0o555, 0o555));
+    // The top directories, too. Formerly, that failed if both had an entry of one name and others were removed.
+    run("chmod 755 t");
+    run("cp /etc/passwd t/gone");
+    run("chmod 555 s t");
+    run(&format!("{haul} sync -q --delete s t"));
+    session.tool("diff -r s t");
+    assert_eq!(mode(&session, "t"), 0o555);
 }
 
 /// `user.*` attributes can be set only with write permission for the file.

@@ -12,6 +12,7 @@ mod lengths;
 mod lists;
 mod mirrors;
 mod names;
+mod nesting;
 mod nginx;
 mod ranges;
 mod redirects;
