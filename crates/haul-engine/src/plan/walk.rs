@@ -20,7 +20,7 @@ use super::folded::{FoldedNames, fold};
 use super::item::{Existing, Item};
 use super::mount::is_mount;
 use super::removal::writable;
-use super::reserved::copied_path;
+use super::reserved::{Copied, Leftovers};
 use super::settle::{Group, Twin};
 use super::top::Top;
 use crate::context::Context;
@@ -294,11 +294,16 @@ impl Walk<'_> {
             Ok(())
         };
         self.context.roots.destinations.earlier(self.job, &destination, filter, earlier).await?;
+        let mut leftovers = Leftovers::default();
         while let Some(batch) = listing.next().await {
             match batch {
                 Ok(entries) => {
-                    for (entry, is_twin) in names.admit(entries) {
-                        if !self.take(entry, &target, is_twin).await {
+                    if entries.iter().any(|entry| self.top.is_met(entry)) {
+                        return Ok(());
+                    }
+                    let copied = leftovers.keep(self.context, self.job, entries);
+                    for (copied, is_twin) in names.admit_as(copied, Copied::path) {
+                        if !self.take(copied, &target, is_twin).await {
                             return Ok(());
                         }
                     }
@@ -309,6 +314,12 @@ impl Walk<'_> {
                 }
             }
             self.hold_back().await;
+        }
+        let leftovers = leftovers.copied(self.context, self.job).await;
+        for (copied, is_twin) in names.admit_as(leftovers, Copied::path) {
+            if !self.take(copied, &target, is_twin).await {
+                break;
+            }
         }
         Ok(())
     }
@@ -408,19 +419,16 @@ impl Walk<'_> {
     }
 
     /// Handles one entry of a listing. Returns false if the walk has to end.
-    async fn take(&self, entry: Entry, target: &Target<'_>, is_twin: bool) -> bool {
+    async fn take(&self, copied: Copied, target: &Target<'_>, is_twin: bool) -> bool {
         let context = self.context;
-        if self.top.is_met(&entry) {
-            return false;
-        }
-        let Some(path) = copied_path(context, self.job, &entry).await else { return true };
+        let (entry, path) = (&copied.entry, copied.path());
         let root = self.job.job.source_path.as_bytes().len();
         let below = &path.as_bytes()[root..];
         let below = below.strip_prefix(b"/").unwrap_or(below);
         if !context.settings.filter.takes(below, entry.is_dir()) {
             return true;
         }
-        if !context.settings.selection.takes(&entry) {
+        if !context.settings.selection.takes(entry) {
             return true;
         }
         let destination = match target.destination.join(path.name()) {
@@ -434,6 +442,7 @@ impl Walk<'_> {
                 return true;
             }
         };
+        let entry = copied.entry;
         if is_twin {
             let folded = fold(destination.name());
             let directory = Arc::clone(target.directory);
@@ -528,7 +537,7 @@ impl Walk<'_> {
 
     async fn settle_directory(&self, group: &mut Group) -> Result<()> {
         self.enter_siblings(&group.siblings(self.context, self.job).await?).await;
-        let verdicts = group.verdicts(self.job).await?;
+        let verdicts = group.verdicts(self.job, self.context.settings.remove_source).await?;
         for Twin { source, destination, directory, .. } in verdicts.copied {
             self.send(source, destination, false, &directory, false).await;
         }
