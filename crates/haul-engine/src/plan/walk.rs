@@ -22,6 +22,7 @@ use super::mount::is_mount;
 use super::removal::writable;
 use super::reserved::{Copied, Leftovers};
 use super::settle::{Group, Twin};
+use super::target::Target;
 use super::top::Top;
 use crate::context::Context;
 use crate::job::NumberedJob;
@@ -60,28 +61,6 @@ struct Visit {
     entered: Option<Entered>,
     /// True if its directory, if this run creates it, is on the file system whose free space was measured.
     on_volume: bool,
-}
-
-/// The directory of the destination that entries are copied into.
-struct Target<'a> {
-    destination: &'a RelPath,
-    /// Whether this run has created it.
-    fresh: bool,
-    directory: &'a Arc<Directory>,
-    /// Whether it is on the file system whose free space was measured.
-    on_volume: bool,
-    /// The folded names in it (see [`fold`]), if all are known.
-    names: Option<HashSet<Vec<u8>>>,
-}
-
-impl Target<'_> {
-    /// Whether neither the name nor its part file `part_name` exists, and a copy needs space on the measured file system.
-    fn lacks(&self, name: &[u8], part_name: &[u8]) -> bool {
-        let is_new = |names: &HashSet<Vec<u8>>| {
-            !names.contains(&fold(name)) && !names.contains(&fold(part_name))
-        };
-        self.on_volume && (self.fresh || self.names.as_ref().is_some_and(is_new))
-    }
 }
 
 struct Walk<'a> {
@@ -302,10 +281,8 @@ impl Walk<'_> {
                         return Ok(());
                     }
                     let copied = leftovers.keep(self.context, self.job, entries);
-                    for (copied, is_twin) in names.admit_as(copied, Copied::path) {
-                        if !self.take(copied, &target, is_twin).await {
-                            return Ok(());
-                        }
+                    if !self.take_all(copied, &mut names, &target).await {
+                        return Ok(());
                     }
                 }
                 Err(error) => {
@@ -316,11 +293,7 @@ impl Walk<'_> {
             self.hold_back().await;
         }
         let leftovers = leftovers.copied(self.context, self.job).await;
-        for (copied, is_twin) in names.admit_as(leftovers, Copied::path) {
-            if !self.take(copied, &target, is_twin).await {
-                break;
-            }
-        }
+        self.take_all(leftovers, &mut names, &target).await;
         Ok(())
     }
 
@@ -416,6 +389,21 @@ impl Walk<'_> {
             Ok(()) => Entered { fresh: false, restore: entry.mode },
             Err(_) => unchanged,
         }
+    }
+
+    /// Handles entries of a listing. Returns false if the walk has to end.
+    async fn take_all(
+        &self,
+        copied: Vec<Copied>,
+        names: &mut FoldedNames,
+        target: &Target<'_>,
+    ) -> bool {
+        for (copied, is_twin) in names.admit_as(copied, Copied::path) {
+            if !self.take(copied, target, is_twin).await {
+                return false;
+            }
+        }
+        true
     }
 
     /// Handles one entry of a listing. Returns false if the walk has to end.
