@@ -176,6 +176,8 @@ impl Destinations {
             let below = below(path, &other.destination_path);
             let found = match other.source.find(&source_path(other, below)?).await {
                 Err(error) if is_no_directory(error.kind()) => None,
+                // Servers may deny names such as `*~` whether they exist or not; such a file is not copied either.
+                Err(error) if error.kind() == ErrorKind::PermissionDenied => None,
                 found => found?,
             };
             let is_copied = found.is_some_and(|found| match found.is_dir() {

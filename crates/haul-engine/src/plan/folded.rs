@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 use std::hash::{BuildHasher as _, RandomState};
 
-use haul_storage::Entry;
+use haul_storage::{Entry, RelPath};
 use icu_normalizer::DecomposingNormalizerBorrowed;
 
 /// A name as a file system with all of these rules would compare it.
@@ -79,21 +79,30 @@ impl FoldedNames {
     /// Adds a batch of a listing. Returns each entry and whether a file system may treat its name as equal
     /// to an earlier one. Such names are sorted within the batch, so that the first of them does not depend
     /// on the order of the listing.
-    pub fn admit(&mut self, mut batch: Vec<Entry>) -> Vec<(Entry, bool)> {
-        let hash = |entry: &Entry| self.hasher.hash_one(fold(entry.path.name()));
+    pub fn admit(&mut self, batch: Vec<Entry>) -> Vec<(Entry, bool)> {
+        self.admit_as(batch, |entry| &entry.path)
+    }
+
+    /// As [`Self::admit`], for what becomes copies of the paths that `path` returns.
+    pub fn admit_as<T>(
+        &mut self,
+        mut batch: Vec<T>,
+        path: impl Fn(&T) -> &RelPath,
+    ) -> Vec<(T, bool)> {
+        let hash = |one: &T| self.hasher.hash_one(fold(path(one).name()));
         let mut hashes: Vec<u64> = batch.iter().map(hash).collect();
         let mut sorted = hashes.clone();
         sorted.sort_unstable();
         if sorted.windows(2).any(|pair| pair[0] == pair[1]) {
-            batch.sort_by(|one, other| one.path.cmp(&other.path));
+            batch.sort_by(|one, other| path(one).cmp(path(other)));
             hashes = batch.iter().map(hash).collect();
         }
-        let admit = |(entry, hash): (Entry, u64)| {
+        let admit = |(one, hash): (T, u64)| {
             let is_new = self.folded.insert(hash);
             let is_twin = !is_new
                 && (self.earlier.is_empty()
-                    || !self.earlier.contains(&self.hasher.hash_one(entry.path.name())));
-            (entry, is_twin)
+                    || !self.earlier.contains(&self.hasher.hash_one(path(&one).name())));
+            (one, is_twin)
         };
         batch.into_iter().zip(hashes).map(admit).collect()
     }
@@ -102,7 +111,7 @@ impl FoldedNames {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use haul_storage::{EntryKind, RelPath};
+    use haul_storage::EntryKind;
     use proptest::prelude::*;
 
     fn same(one: &str, other: &str) -> bool {

@@ -13,6 +13,7 @@ mod mount;
 mod removal;
 mod reserved;
 mod settle;
+mod target;
 mod top;
 mod twins;
 mod walk;

@@ -1,54 +1,98 @@
 //! Entries of a source whose names are reserved for temporary files of haul (see [`is_part_name`]).
 
-use std::borrow::Cow;
+use std::collections::HashSet;
 
 use haul_storage::{Entry, RelPath, Result, StorageExt, is_moving_name, is_part_name};
 
+use super::folded::fold;
 use crate::context::Context;
 use crate::job::NumberedJob;
 use crate::tree::is_note;
 
-/// The path whose copy a source entry becomes. `None` if it is not copied; then a warning gives the reason.
-///
-/// That is another path than its own only for a file that a killed run was about to remove from the source: it is
-/// complete, and goes on as if it still had its name.
-pub async fn copied_path<'a>(
-    context: &Context,
-    job: &NumberedJob,
-    entry: &'a Entry,
-) -> Option<Cow<'a, RelPath>> {
-    let name = entry.path.name();
-    if is_note(name) {
-        return None;
+/// An entry of a source, and the path whose copy it becomes.
+#[derive(Debug)]
+pub struct Copied {
+    /// The entry.
+    pub entry: Entry,
+    /// Its former path, if a killed run has renamed it to remove it: it is complete, and goes on as if it still had
+    /// that name.
+    former: Option<RelPath>,
+}
+
+impl Copied {
+    /// The path whose copy it becomes.
+    pub fn path(&self) -> &RelPath {
+        self.former.as_ref().unwrap_or(&self.entry.path)
     }
-    if !is_part_name(name) {
-        return Some(Cow::Borrowed(&entry.path));
-    }
-    let shown = job.source_name(&entry.path);
-    if let Some(former) = moved_from(name) {
-        if !context.settings.remove_source {
-            let message = format!(
-                "is {}, which an interrupted move has not removed; not copied",
-                former.escape_ascii()
-            );
-            context.tally.skipped(shown, message);
-            return None;
-        }
-        match is_free(job, entry, former).await {
-            Ok(Some(path)) => return Some(Cow::Owned(path)),
-            Ok(None) => {
-                let message = format!(
-                    "was {} when a move was interrupted, and another file has that name now; not moved",
-                    former.escape_ascii()
-                );
-                context.tally.skipped(shown, message);
+}
+
+/// The files of one directory that a killed run was about to remove from the source. They take part after all other
+/// names of the directory, so that none of those replaces a copy of theirs.
+#[derive(Debug, Default)]
+pub struct Leftovers {
+    waiting: Vec<Entry>,
+}
+
+impl Leftovers {
+    /// The entries of a batch that are copied under their own names. Files that have been renamed are kept for
+    /// [`Self::copied`]; a warning gives the reason why others are not copied.
+    pub fn keep(&mut self, context: &Context, job: &NumberedJob, batch: Vec<Entry>) -> Vec<Copied> {
+        let plain = |entry: Entry| {
+            let name = entry.path.name();
+            if is_note(&entry) {
+                return None;
             }
-            Err(error) => context.tally.fail(error.at(shown)),
-        }
-        return None;
+            if !is_part_name(name) {
+                return Some(Copied { entry, former: None });
+            }
+            let former = moved_from(name).filter(|_| !entry.is_dir());
+            match former {
+                Some(_) if context.settings.remove_source => {
+                    self.waiting.push(entry);
+                    return None;
+                }
+                Some(former) => {
+                    let message = format!(
+                        "is {}, which an interrupted move has not removed; not copied",
+                        former.escape_ascii()
+                    );
+                    context.tally.skipped(job.source_name(&entry.path), message);
+                }
+                None => {
+                    let message = "is an unfinished copy of haul; not copied";
+                    context.tally.skipped(job.source_name(&entry.path), message);
+                }
+            }
+            None
+        };
+        batch.into_iter().filter_map(plain).collect()
     }
-    context.tally.skipped(shown, "is an unfinished copy of haul; not copied");
-    None
+
+    /// The renamed files whose former names are free, after all batches. Of several whose former names some file
+    /// system treats as equal, only the first is copied: the others would replace its copy.
+    pub async fn copied(self, context: &Context, job: &NumberedJob) -> Vec<Copied> {
+        let (mut names, mut copied) = (HashSet::new(), Vec::new());
+        let mut waiting = self.waiting;
+        waiting.sort_by(|one, other| one.path.cmp(&other.path));
+        for entry in waiting {
+            let Some(former) = moved_from(entry.path.name()) else { continue };
+            let shown = job.source_name(&entry.path);
+            match is_free(job, &entry, former).await {
+                Ok(Some(path)) if names.insert(fold(former)) => {
+                    copied.push(Copied { entry, former: Some(path) });
+                }
+                Ok(_) => {
+                    let message = format!(
+                        "was {} when a move was interrupted, and another file has that name now; not moved",
+                        former.escape_ascii()
+                    );
+                    context.tally.skipped(shown, message);
+                }
+                Err(error) => context.tally.fail(error.at(shown)),
+            }
+        }
+        copied
+    }
 }
 
 /// The former path of an entry, if nothing has it now.
@@ -59,7 +103,8 @@ async fn is_free(job: &NumberedJob, entry: &Entry, former: &[u8]) -> Result<Opti
     Ok(job.job.source.find(&path).await?.is_none().then_some(path))
 }
 
-/// The name of a file before it was renamed to be removed. `None` for other names, and for shortened ones.
+/// The name of a file before it was renamed to be removed. `None` for other names, for shortened ones, and if that name
+/// is reserved itself.
 fn moved_from(mut name: &[u8]) -> Option<&[u8]> {
     let mut former = None;
     // A run that was killed while it removed such a file has renamed it once more.
@@ -69,7 +114,7 @@ fn moved_from(mut name: &[u8]) -> Option<&[u8]> {
         name = &stem[..dot];
         former = Some(name);
     }
-    former.filter(|name| !name.is_empty())
+    former.filter(|name| !name.is_empty() && !is_part_name(name))
 }
 
 #[cfg(test)]
@@ -87,5 +132,6 @@ mod tests {
         }
         assert_eq!(moved_from(&moving_name(&[b'x'; 250], &unique())), None);
         assert_eq!(moved_from(b".f.haul-part"), None);
+        assert_eq!(moved_from(b"..f.haul-part.x.haul-moving"), None);
     }
 }

@@ -111,12 +111,13 @@ impl Group {
         self.twins.iter().map(|twin| &twin.destination).collect()
     }
 
-    /// The verdicts that are possible now. Everything planned before must be done.
+    /// The verdicts that are possible now. Everything planned before must be done. `moves`: files were removed from the
+    /// source since, so that not all siblings are known.
     ///
     /// # Errors
     ///
     /// Those of listing.
-    pub async fn verdicts(&mut self, job: &NumberedJob) -> Result<Verdicts> {
+    pub async fn verdicts(&mut self, job: &NumberedJob, moves: bool) -> Result<Verdicts> {
         let destination = &*job.job.destination;
         let fail = |twin: &Twin, error: Error| error.at(job.destination_name(&twin.destination));
         let mut looked = stream::iter(self.ready())
@@ -146,11 +147,19 @@ impl Group {
             let siblings = siblings.get(&twin.folded).map_or(&[][..], Vec::as_slice);
             let listed = listed.get(&twin.folded).unwrap_or(&none);
             let collision = twins::collision(destination, &found, siblings, listed).await;
-            (collision, twin)
+            // A sibling that was moved is a listed name of its own, unless the destination takes the two for one.
+            let is_apart = listed.len() > 1 && listed.contains(&twin.destination);
+            (collision, twin, moves && !found.is_dir() && !is_apart)
         });
         let mut looked = stream::iter(looked).buffered(CONCURRENT_LOOKUPS);
-        while let Some((collision, twin)) = looked.next().await {
+        while let Some((collision, twin, may_be_moved)) = looked.next().await {
             match collision {
+                Ok(None) if may_be_moved => {
+                    let cause = "the destination may treat this name as that of another file, which was moved; \
+                                 it would be replaced";
+                    let error = Error::new(ErrorKind::AlreadyExists, "move").because(cause);
+                    verdicts.refused.push(fail(&twin, error));
+                }
                 Ok(None) => verdicts.copied.push(twin),
                 Ok(Some(sibling)) => {
                     verdicts.refused.push(twins::refusal(job, &twin.destination, sibling));

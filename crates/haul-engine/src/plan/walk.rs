@@ -20,8 +20,9 @@ use super::folded::{FoldedNames, fold};
 use super::item::{Existing, Item};
 use super::mount::is_mount;
 use super::removal::writable;
-use super::reserved::copied_path;
+use super::reserved::{Copied, Leftovers};
 use super::settle::{Group, Twin};
+use super::target::Target;
 use super::top::Top;
 use crate::context::Context;
 use crate::job::NumberedJob;
@@ -60,28 +61,6 @@ struct Visit {
     entered: Option<Entered>,
     /// True if its directory, if this run creates it, is on the file system whose free space was measured.
     on_volume: bool,
-}
-
-/// The directory of the destination that entries are copied into.
-struct Target<'a> {
-    destination: &'a RelPath,
-    /// Whether this run has created it.
-    fresh: bool,
-    directory: &'a Arc<Directory>,
-    /// Whether it is on the file system whose free space was measured.
-    on_volume: bool,
-    /// The folded names in it (see [`fold`]), if all are known.
-    names: Option<HashSet<Vec<u8>>>,
-}
-
-impl Target<'_> {
-    /// Whether neither the name nor its part file `part_name` exists, and a copy needs space on the measured file system.
-    fn lacks(&self, name: &[u8], part_name: &[u8]) -> bool {
-        let is_new = |names: &HashSet<Vec<u8>>| {
-            !names.contains(&fold(name)) && !names.contains(&fold(part_name))
-        };
-        self.on_volume && (self.fresh || self.names.as_ref().is_some_and(is_new))
-    }
 }
 
 struct Walk<'a> {
@@ -294,13 +273,16 @@ impl Walk<'_> {
             Ok(())
         };
         self.context.roots.destinations.earlier(self.job, &destination, filter, earlier).await?;
+        let mut leftovers = Leftovers::default();
         while let Some(batch) = listing.next().await {
             match batch {
                 Ok(entries) => {
-                    for (entry, is_twin) in names.admit(entries) {
-                        if !self.take(entry, &target, is_twin).await {
-                            return Ok(());
-                        }
+                    if entries.iter().any(|entry| self.top.is_met(entry)) {
+                        return Ok(());
+                    }
+                    let copied = leftovers.keep(self.context, self.job, entries);
+                    if !self.take_all(copied, &mut names, &target).await {
+                        return Ok(());
                     }
                 }
                 Err(error) => {
@@ -310,6 +292,8 @@ impl Walk<'_> {
             }
             self.hold_back().await;
         }
+        let leftovers = leftovers.copied(self.context, self.job).await;
+        self.take_all(leftovers, &mut names, &target).await;
         Ok(())
     }
 
@@ -407,20 +391,32 @@ impl Walk<'_> {
         }
     }
 
-    /// Handles one entry of a listing. Returns false if the walk has to end.
-    async fn take(&self, entry: Entry, target: &Target<'_>, is_twin: bool) -> bool {
-        let context = self.context;
-        if self.top.is_met(&entry) {
-            return false;
+    /// Handles entries of a listing. Returns false if the walk has to end.
+    async fn take_all(
+        &self,
+        copied: Vec<Copied>,
+        names: &mut FoldedNames,
+        target: &Target<'_>,
+    ) -> bool {
+        for (copied, is_twin) in names.admit_as(copied, Copied::path) {
+            if !self.take(copied, target, is_twin).await {
+                return false;
+            }
         }
-        let Some(path) = copied_path(context, self.job, &entry).await else { return true };
+        true
+    }
+
+    /// Handles one entry of a listing. Returns false if the walk has to end.
+    async fn take(&self, copied: Copied, target: &Target<'_>, is_twin: bool) -> bool {
+        let context = self.context;
+        let (entry, path) = (&copied.entry, copied.path());
         let root = self.job.job.source_path.as_bytes().len();
         let below = &path.as_bytes()[root..];
         let below = below.strip_prefix(b"/").unwrap_or(below);
         if !context.settings.filter.takes(below, entry.is_dir()) {
             return true;
         }
-        if !context.settings.selection.takes(&entry) {
+        if !context.settings.selection.takes(entry) {
             return true;
         }
         let destination = match target.destination.join(path.name()) {
@@ -434,6 +430,7 @@ impl Walk<'_> {
                 return true;
             }
         };
+        let entry = copied.entry;
         if is_twin {
             let folded = fold(destination.name());
             let directory = Arc::clone(target.directory);
@@ -528,7 +525,7 @@ impl Walk<'_> {
 
     async fn settle_directory(&self, group: &mut Group) -> Result<()> {
         self.enter_siblings(&group.siblings(self.context, self.job).await?).await;
-        let verdicts = group.verdicts(self.job).await?;
+        let verdicts = group.verdicts(self.job, self.context.settings.remove_source).await?;
         for Twin { source, destination, directory, .. } in verdicts.copied {
             self.send(source, destination, false, &directory, false).await;
         }

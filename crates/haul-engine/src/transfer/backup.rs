@@ -11,6 +11,8 @@
 //! | `f` | `f~` |
 //! | `f`, `f~` | `f.~1~`, or the next number that is free |
 //! | `f`, `f~`, `f.~1` | `f.~2~`, since `f.~1~` is the backup of `f.~1` |
+//!
+//! The same if `f.~1` exists only at the destination: `--delete` may remove it, and back it up.
 
 use haul_storage::{
     Capabilities, Entry, Error, ErrorKind, LinkKind, RelPath, Result, Storage, StorageExt,
@@ -153,9 +155,10 @@ async fn free_name(
     for number in 1_u64.. {
         let name = [path.name(), format!(".~{number}").as_bytes()].concat();
         let aside = backup.name_of(path, &name).map_err(invalid)?;
-        // Its usual backup would have the same name.
+        // Its usual backup would have the same name, now or when `--delete` removes it.
         let other = path.with_name(name).map_err(invalid)?;
         let is_free = job.job.destination.find(&aside).await?.is_none()
+            && job.job.destination.find(&other).await?.is_none()
             && !copied.has_source(job, &aside, settings).await?
             && !copied.has_source(job, &other, settings).await?;
         if is_free {

@@ -68,8 +68,17 @@ pub async fn finish(
 
 /// The error of a file that has its name and could not be read back.
 fn unverified(error: Error) -> Error {
+    if error.kind() == ErrorKind::NotFound {
+        let cause =
+            format!("{}; the copy is not verified: it was not found under its name", error.cause());
+        return error.because(cause).with_retry(Retry::Never);
+    }
     let cause = format!("{}; the copy has its name and is not verified", error.cause());
-    error.because(cause).with_retry(Retry::Never).hinting("haul check --checksum compares it")
+    let error = error.because(cause).with_retry(Retry::Never);
+    if error.hint().is_some() {
+        return error;
+    }
+    error.hinting("haul check --checksum compares it")
 }
 
 /// Reads a file back under its name. Only the reading is retried: the file has replaced the old version, of which there

@@ -32,17 +32,21 @@ pub fn report(context: &Context, item: &Item, source: &Entry, existing: &Entry, 
             );
             context.tally.skipped(item.job.destination_name(&item.destination), message);
         }
-        Verdict::Leave if is_newer && by_digest.is_none() => warn(context, item, end),
-        Verdict::Keep if by_time => warn(context, item, end),
+        Verdict::Leave if is_newer && by_digest.is_none() => warn(context, item, end, same_size),
+        Verdict::Keep if by_time => warn(context, item, end, same_size),
         _ => {}
     }
 }
 
-fn warn(context: &Context, item: &Item, end: &str) {
+fn warn(context: &Context, item: &Item, end: &str, same_size: Option<bool>) {
     if context.times.is_first_untimed() {
+        let reason = match same_size {
+            Some(_) => "its size is that of the source",
+            None => "the sizes cannot be compared",
+        };
         let message = format!(
-            "stays, since its size is that of the source, and the {end} reports no modification \
-             time; --checksum compares contents; this is reported once"
+            "stays, since {reason}, and the {end} reports no modification time; --checksum compares contents; \
+             this is reported once"
         );
         context.tally.warn(item.job.destination_name(&item.destination), message);
     }

@@ -2,12 +2,13 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt};
-use haul_storage::{Entry, Error, ErrorKind, Result, Storage};
+use haul_storage::{CommitOptions, Entry, Error, ErrorKind, Metadata, RelPath, Result, Storage};
 
 use super::crawl::{Visitor, crawl};
 use super::measure::Totals;
-use super::unfinished::is_note;
+use super::unfinished::{LONGEST, is_note};
 use crate::Cancel;
 
 /// What is left of a tree whose empty directories were removed.
@@ -19,6 +20,8 @@ pub struct Left {
     pub example: Option<Entry>,
     /// The notes of haul in it, which are not among `entries`.
     notes: Vec<Entry>,
+    /// Whether a directory could not be listed or removed, which has been reported.
+    pub failed: bool,
 }
 
 /// Removes `top` and the directories below it that are empty, or become so. Failures are reported. All other
@@ -29,30 +32,75 @@ pub async fn remove_emptied(
     cancel: &Cancel,
     report: impl FnMut(Error) + Send,
 ) -> Left {
-    let mut remover = Remover { storage, report: Mutex::new(report), left: Mutex::default() };
+    let remover = Remover { storage, report: Mutex::new(report), left: Mutex::default() };
     crawl(storage, top.clone(), &remover, cancel).await;
-    let left = std::mem::take(&mut remover.left).into_inner();
-    let left = left.unwrap_or_else(PoisonError::into_inner);
-    if left.entries > 0 || left.notes.is_empty() {
+    let left = remover.take();
+    // After a failure, the notes show a rerun what the directory is.
+    if left.entries > 0 || left.failed || left.notes.is_empty() {
         return left;
     }
+    let mut removed = Vec::new();
     for note in &left.notes {
-        if let Err(error) = storage.remove(&note.path).await
-            && error.kind() != ErrorKind::NotFound
-        {
-            let error = error.at(storage.location().display(&note.path));
-            remover.report.lock().unwrap_or_else(PoisonError::into_inner)(error);
-            return Left { entries: 1, example: Some(note.clone()), notes: Vec::new() };
-        }
+        let whole = match remove_note(storage, note).await {
+            Ok(whole) => whole,
+            Err(error) => {
+                remover.report(error.at(storage.location().display(&note.path)));
+                write_back(storage, removed).await;
+                return Left { entries: 1, example: Some(note.clone()), ..Left::default() };
+            }
+        };
+        removed.extend(whole.map(|bytes| (&note.path, bytes)));
     }
     crawl(storage, top, &remover, cancel).await;
-    remover.left.into_inner().unwrap_or_else(PoisonError::into_inner)
+    let after = remover.take();
+    if after.entries > 0 || after.failed {
+        write_back(storage, removed).await;
+    }
+    after
+}
+
+/// Removes a note, and returns its content. `None` if it does not exist any more.
+async fn remove_note(storage: &dyn Storage, note: &Entry) -> Result<Option<Bytes>> {
+    let removed: Result<Bytes> = async {
+        let whole = storage.read_whole(&note.path, LONGEST).await?;
+        storage.remove(&note.path).await?;
+        Ok(whole.bytes)
+    }
+    .await;
+    match removed {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        removed => removed.map(Some),
+    }
+}
+
+/// Writes removed notes again, where their directories are left. Failures are ignored: what keeps a directory from being
+/// removed has been reported.
+async fn write_back(storage: &dyn Storage, notes: Vec<(&RelPath, Bytes)>) {
+    let options =
+        CommitOptions { metadata: Metadata::default(), replace: true, sync: false, expected: None };
+    for (path, bytes) in notes {
+        let Some(directory) = path.parent() else { continue };
+        if storage.stat(&directory).await.is_ok() {
+            drop(storage.write_whole(path, bytes, &options).await);
+        }
+    }
 }
 
 struct Remover<'a, F> {
     storage: &'a dyn Storage,
     report: Mutex<F>,
     left: Mutex<Left>,
+}
+
+impl<F: FnMut(Error) + Send> Remover<'_, F> {
+    fn report(&self, error: Error) {
+        self.report.lock().unwrap_or_else(PoisonError::into_inner)(error);
+    }
+
+    /// What was left by the crawl before.
+    fn take(&self) -> Left {
+        std::mem::take(&mut *self.left.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 impl<F: FnMut(Error) + Send> Visitor for Remover<'_, F> {
@@ -63,7 +111,7 @@ impl<F: FnMut(Error) + Send> Visitor for Remover<'_, F> {
             return self.storage.remove(&entry.path).boxed();
         }
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
-        if entry.is_file() && is_note(entry.path.name()) {
+        if is_note(entry) {
             left.notes.push(entry.clone());
         } else {
             left.entries += 1;
@@ -81,7 +129,7 @@ impl<F: FnMut(Error) + Send> Visitor for Remover<'_, F> {
         if !entry.is_dir() {
             return;
         }
-        let error = error.at(self.storage.location().display(&entry.path));
-        self.report.lock().unwrap_or_else(PoisonError::into_inner)(error);
+        self.left.lock().unwrap_or_else(PoisonError::into_inner).failed = true;
+        self.report(error.at(self.storage.location().display(&entry.path)));
     }
 }

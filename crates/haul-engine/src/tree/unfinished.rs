@@ -3,14 +3,14 @@
 
 use bytes::Bytes;
 use haul_storage::{
-    CommitOptions, Error, ErrorKind, Metadata, RelPath, Result, Storage, StorageExt as _,
+    CommitOptions, Entry, Error, ErrorKind, Metadata, RelPath, Result, Storage, StorageExt as _,
     temporary_name, unique,
 };
 
 use crate::marker::is_marker;
 
 /// The longest note, in bytes.
-const LONGEST: u64 = 4096;
+pub(super) const LONGEST: u64 = 128;
 
 /// A directory of a storage.
 pub type Place<'a> = (&'a dyn Storage, &'a RelPath);
@@ -25,10 +25,11 @@ pub struct UnfinishedMove<'a> {
 }
 
 impl UnfinishedMove<'_> {
-    /// Whether an earlier run began to move `from` to `to`.
+    /// Whether an earlier run began to move `from` to `to`. A note that must not be read, or is no note, counts as none:
+    /// with it, the move could not have begun.
     ///
     /// # Errors
-    /// Those of reading.
+    /// Other failures to read the notes.
     pub async fn is_begun(&self) -> Result<bool> {
         match read(self.from).await? {
             Some(note) => Ok(read(self.to).await? == Some(note)),
@@ -36,13 +37,24 @@ impl UnfinishedMove<'_> {
         }
     }
 
-    /// Notes that the move begins. Creates `to`, with the permission bits `mode` if it does not exist.
+    /// Notes that the move begins. Creates `to`, with the permission bits `mode` if it does not exist. If that fails, no
+    /// note is left in `from`.
     ///
     /// # Errors
     /// Those of creating and writing.
     pub async fn begin(&self, mode: Option<u32>) -> Result<()> {
         let note = Bytes::from(unique().into_bytes());
+        // First: without it, a rerun would take an empty `to` for a directory to move `from` into.
         write(self.from, note.clone()).await?;
+        let begun = self.create(mode, note).await;
+        if begun.is_err() {
+            // If this fails too, the first failure is the one to report.
+            drop(remove(self.from).await);
+        }
+        begun
+    }
+
+    async fn create(&self, mode: Option<u32>, note: Bytes) -> Result<()> {
         let (storage, directory) = self.to;
         if let Some(above) = directory.parent() {
             storage.create_dir_all(&above).await?;
@@ -59,20 +71,20 @@ impl UnfinishedMove<'_> {
     /// # Errors
     /// Those of removing.
     pub async fn end(&self) -> Result<()> {
-        let (storage, directory) = self.to;
-        let modified = storage.stat(directory).await?.modified;
-        match storage.remove(&note_in(directory)?).await {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        restore(self.to, Metadata { modified, ..Metadata::default() }).await;
-        Ok(())
+        remove(self.to).await
     }
 }
 
-/// Whether a name is that of a file by which haul recognises directories: it is neither copied nor moved.
-pub fn is_note(name: &[u8]) -> bool {
-    is_marker(name) || name == note_name()
+/// Whether an entry is a file by which haul recognises directories: it is neither copied nor moved. Something else with
+/// such a name may have content that nothing else has.
+pub fn is_note(entry: &Entry) -> bool {
+    let name = entry.path.name();
+    let longest = match is_marker(name) {
+        true => 0,
+        false if name == note_name() => LONGEST,
+        false => return false,
+    };
+    entry.is_file() && entry.known_size().is_some_and(|size| size <= longest)
 }
 
 fn note_name() -> Vec<u8> {
@@ -87,19 +99,48 @@ fn note_in(directory: &RelPath) -> Result<RelPath> {
 
 async fn read((storage, directory): Place<'_>) -> Result<Option<Bytes>> {
     match storage.read_whole(&note_in(directory)?, LONGEST).await {
-        Ok(whole) => Ok(Some(whole.bytes)),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Ok(whole) => Ok(Some(whole.bytes).filter(|note| is_formed(note))),
+        Err(error) if is_no_note(error.kind()) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Whether a note has the form of those that [`unique`] makes.
+fn is_formed(note: &[u8]) -> bool {
+    !note.is_empty() && note.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'-')
+}
+
+/// Whether reading fails because there is no note, or none of this user. `Changed` is a file that is too long.
+const fn is_no_note(kind: ErrorKind) -> bool {
+    use ErrorKind::{Changed, IsADirectory, NotADirectory, NotFound, PermissionDenied};
+    matches!(kind, NotFound | PermissionDenied | NotADirectory | IsADirectory | Changed)
+}
+
+/// Removes the note. The directory keeps its time where times can be set.
+async fn remove(place: Place<'_>) -> Result<()> {
+    let (storage, directory) = place;
+    let modified = storage.stat(directory).await?.modified;
+    match storage.remove(&note_in(directory)?).await {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    restore(place, Metadata { modified, ..Metadata::default() }).await;
+    Ok(())
 }
 
 /// Writes the note. The directory keeps its time where times can be set: a copy of it gets that.
 async fn write(place: Place<'_>, note: Bytes) -> Result<()> {
     let (storage, directory) = place;
+    let path = note_in(directory)?;
+    if storage.find(&path).await?.is_some_and(|existing| !is_note(&existing)) {
+        let cause = "haul needs its name, and has not written it";
+        let name = storage.location().display(&path);
+        return Err(Error::new(ErrorKind::AlreadyExists, "move").at(name).because(cause));
+    }
     let modified = storage.stat(directory).await?.modified;
     let options =
         CommitOptions { metadata: Metadata::default(), replace: true, sync: false, expected: None };
-    storage.write_whole(&note_in(directory)?, note, &options).await?;
+    storage.write_whole(&path, note, &options).await?;
     restore(place, Metadata { modified, ..Metadata::default() }).await;
     Ok(())
 }

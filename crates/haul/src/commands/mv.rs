@@ -175,6 +175,9 @@ async fn copied(
         }
         let report = |error: Error| printer.failure(&error);
         let left = remove_emptied(&*opened.storage, entry, &Cancel::default(), report).await;
+        if left.failed && exit == Exit::Done {
+            exit = Exit::Failed;
+        }
         let Some(example) = left.example else { continue };
         // Files that failed or were skipped have been reported.
         if summary.failed + summary.skipped == 0 {
@@ -198,25 +201,40 @@ async fn is_begun(
     source: &Location,
     target: &OpenedPath,
 ) -> Result<bool, Stop> {
-    // An error here is reported when the source is moved.
-    let Ok((opened, entry)) = storages.itself(source).await else { return Ok(false) };
+    let (opened, entry) = match storages.itself(source).await {
+        Ok(found) => found,
+        // Reported when the source is moved.
+        Err(error) if is_no_source(error.kind()) => return Ok(false),
+        Err(error) => return Err(error.into()),
+    };
     if !entry.is_dir() {
         return Ok(false);
     }
     let from = (&*opened.storage, &entry.path);
     let unfinished = UnfinishedMove { from, to: (&*target.storage, &target.path) };
-    // Without the permission to read a note, the move could not have begun.
-    Ok(unfinished.is_begun().await.unwrap_or(false))
+    unfinished.is_begun().await.map_err(|error| error.at(source).into())
+}
+
+/// Whether an error shows that there is no source whose move could have begun.
+const fn is_no_source(kind: ErrorKind) -> bool {
+    use ErrorKind::{IsADirectory, NotADirectory, NotFound, PermissionDenied};
+    matches!(kind, IsADirectory | NotADirectory | NotFound | PermissionDenied)
 }
 
 /// Notes that a directory gets a new name, so that a rerun does not take that for a directory to move it into.
 async fn begin(job: &Job, preserve: &Preserve) -> Result<()> {
     let unfinished = unfinished(job);
-    if !job.source.stat(&job.source_path).await?.is_dir() || unfinished.is_begun().await? {
+    let source = job.source.stat(&job.source_path).await?;
+    if !source.is_dir() || unfinished.is_begun().await? {
         return Ok(());
     }
-    // Private until it is complete, as all directories that are copied.
-    let is_private = preserve.mode && job.destination.capabilities().mode;
+    // The transfer reports something else in its place.
+    if job.destination.find(&job.destination_path).await?.is_some_and(|found| !found.is_dir()) {
+        return Ok(());
+    }
+    // Private until it is complete, as all directories that are copied and get a mode then.
+    let gets_mode = preserve.mode && job.destination.capabilities().mode;
+    let is_private = gets_mode && source.mode.is_some();
     unfinished.begin(is_private.then_some(0o700)).await
 }
 

@@ -213,8 +213,9 @@ fn killed_and_repeated(session: &Session, line: &str, new: &Path, run: impl Fn(&
     }
     session.tool("touch -d 2001-02-03 d/sub/0");
     let left = || fs::read_dir(session.path("d/sub")).map_or(0, Iterator::count);
-    let running = run(&line.replacen("mv", "mv --files 1 --bwlimit 400k", 1));
+    let mut running = run(&line.replacen("mv", "mv --files 1 --bwlimit 400k", 1));
     while left() > 4 {
+        assert!(running.is_running(), "{line}: it ended early");
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
     running.kill();
@@ -222,7 +223,9 @@ fn killed_and_repeated(session: &Session, line: &str, new: &Path, run: impl Fn(&
     // As if the kill had come just before the source was removed.
     let complete = fs::read_dir(new.join("sub")).unwrap().flatten();
     let complete = complete.map(|entry| entry.file_name().into_string().unwrap());
-    let complete = complete.filter(|name| !name.starts_with('.')).min().unwrap();
+    let is_removed = |name: &String| !session.has(&format!("d/sub/{name}"));
+    let complete = complete.filter(|name| !name.starts_with('.') && is_removed(name));
+    let complete = complete.min().unwrap();
     let moving = session.path(format!("d/sub/.{complete}.7-1a-2.haul-moving"));
     fs::copy(new.join("sub").join(&complete), moving).unwrap();
     // A marker of a run that was killed before it copied anything.
@@ -284,4 +287,125 @@ fn a_directory_is_moved_into_one_that_another_move_has_left() {
     }
     session.haul(&format!("mv d {}", new.display())).status(0);
     assert!(new.join("d/f").exists() && !session.has("d"));
+}
+
+/// The contents of all files in two directories, sorted: one letter each.
+fn contents(session: &Session, one: &Path, other: &Path) -> Vec<String> {
+    let all = [one, other].into_iter().filter(|path| path.exists());
+    let all: Vec<_> = all.map(|path| path.display().to_string()).collect();
+    let found = session.tool(&format!("find {} -type f", all.join(" ")));
+    let mut contents: Vec<String> = found
+        .lines()
+        .map(|path| fs::read_to_string(path).unwrap())
+        .filter(|content| content.len() == 1)
+        .collect();
+    contents.sort();
+    contents
+}
+
+/// Formerly, one replaced the other, and both sources were removed.
+#[test]
+fn files_that_would_get_the_same_former_name_are_not_lost() {
+    let Some(other) = elsewhere() else { return };
+    let session = Session::new()
+        .file("d/.f.7-1a-1.haul-moving", "A")
+        .file("d/.f.7-1a-2.haul-moving", "B")
+        .file("d/.F.7-1a-3.haul-moving", "C")
+        .file("d/..g.haul-part.7-1a-4.haul-moving", "D");
+    // These differ where case matters.
+    session.write("d/sub/g", "E");
+    session.write("d/sub/G", "F");
+    fs::create_dir_all(other.path().join("new/d/sub")).unwrap();
+    fs::write(other.path().join("new/d/sub/g"), "old").unwrap();
+    let ran = session.haul(&format!("mv d {}/new", other.path().display()));
+    ran.stderr_has("another file has that name now").stderr_has("is an unfinished copy of haul");
+    assert_eq!(
+        contents(&session, &session.path("d"), other.path()),
+        ["A", "B", "C", "D", "E", "F"]
+    );
+    assert!(!session.has("d/sub/g") && !session.has("d/sub/G"));
+    assert!(!other.path().join("new/d/.g.haul-part").exists());
+    for (name, make, mount) in &KINDS[..1] {
+        let session = Session::new();
+        let Some(_image) = Image::new(&session, name, make, mount) else { continue };
+        let session = session.file("d/F", "A").file("d/.f.7-1a-1.haul-moving", "B");
+        let session = session.file("e/F", "A").file("e/f", "B");
+        for (from, to) in [("d", "new"), ("e", "newer")] {
+            let to = session.path(format!("{name}/{to}"));
+            session.haul(&format!("mv {from} {}", to.display())).status(1);
+            assert_eq!(contents(&session, &session.path(from), &to), ["A", "B"], "{from}");
+        }
+    }
+}
+
+/// Formerly, the note was removed from the source, and the next run moved the source into the new directory.
+#[test]
+fn a_directory_that_cannot_be_removed_keeps_its_note() {
+    let Some(other) = elsewhere() else { return };
+    let session = Session::new().file("real/f", "f").directory("d");
+    let (real, mounted) = (session.path("real"), session.path("d"));
+    let mount = std::process::Command::new("mount").arg("--bind").args([&real, &mounted]).output();
+    if !mount.unwrap().status.success() {
+        eprintln!("SKIPPED: nothing can be mounted here");
+        return;
+    }
+    let new = other.path().join("new");
+    let line = format!("mv d {}", new.display());
+    let first = session.haul(&line);
+    let kept = session.has("d/.haul.move.haul-temp");
+    let second = session.haul(&line);
+    session.tool(&format!("umount {}", mounted.display()));
+    first.status(1);
+    second.status(1);
+    assert!(kept && !new.join("d").exists());
+    let third = session.haul(&format!("mv real {}", new.display())).status(0);
+    drop(third);
+    assert_eq!(fs::read(new.join("f")).unwrap(), b"f");
+    assert!(!new.join("real").exists() && !new.join(".haul.move.haul-temp").exists());
+}
+
+/// Formerly, the source kept a note of a move that had not begun.
+#[test]
+fn a_move_that_cannot_begin_leaves_no_note() {
+    let Some(other) = elsewhere() else { return };
+    let session = Session::new().file("d/f", "f");
+    let new = other.path().join("file");
+    fs::write(&new, "file").unwrap();
+    let ran = session.haul(&format!("mv d {}", new.display())).status(1);
+    ran.stderr_has("a file is where a directory is needed");
+    session.haul(&format!("mv d {}/below", new.display())).status(1);
+    assert!(!session.has("d/.haul.move.haul-temp"));
+    assert_eq!((session.read("d/f"), fs::read(&new).unwrap()), ("f".into(), b"file".into()));
+}
+
+/// Formerly, it was neither copied nor reported, and then removed.
+#[test]
+fn a_file_with_the_name_of_a_note_and_other_content_stays() {
+    let Some(other) = elsewhere() else { return };
+    let long = "long".repeat(2000);
+    let (note, marker) =
+        ("d/sub/.haul.move.haul-temp", "d/sub/.haul.mark-7-1700000000000000000.haul-temp");
+    let session = Session::new().file("d/f", "f").file(note, &*long).file(marker, "content");
+    let line = format!("mv d {}/new", other.path().display());
+    session.haul(&line).stderr_has("is an unfinished copy of haul; not copied");
+    assert_eq!((session.read(note), session.read(marker)), (long.clone(), "content".into()));
+    let session = Session::new().file("e/f", "f").file("e/.haul.move.haul-temp", &*long);
+    let line = format!("mv e {}/newer", other.path().display());
+    session.haul(&line).status(1).stderr_has("haul needs its name");
+    assert_eq!((session.read("e/f"), session.read("e/.haul.move.haul-temp")), ("f".into(), long));
+}
+
+/// Formerly, the new directory stayed private.
+#[test]
+fn a_directory_from_a_server_without_modes_gets_the_usual_mode() {
+    let session = Session::new().directory("usual");
+    let server = dav::haul(&session);
+    fs::create_dir_all(server.root.join("d")).unwrap();
+    fs::write(server.root.join("d/f"), "f").unwrap();
+    session.haul(&format!("mv {}d new", server.url)).status(0);
+    let mode = |name: &str| {
+        let found = fs::metadata(session.path(name)).unwrap();
+        std::os::unix::fs::PermissionsExt::mode(&found.permissions())
+    };
+    assert_eq!(mode("new"), mode("usual"));
 }

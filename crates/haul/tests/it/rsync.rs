@@ -249,6 +249,15 @@ fn a_backup_never_has_the_name_of_a_copied_file() {
             assert_eq!(session.read(path), content, "{order} {path}");
         }
     }
+    // Formerly, the backup of the extra `f.~1` replaced that of `f`.
+    for order in ["name", "name:desc"] {
+        let session = two(("new", 200), ("old", 100)).file("s/f~", "new~").file("d/f.~1", "extra");
+        session.haul(&format!("sync -b --delete --order {order} s d")).status(0);
+        assert_eq!(
+            (session.read("d/f.~1~"), session.read("d/f.~2~")),
+            ("extra".into(), "old".into())
+        );
+    }
     let session = two(("new", 200), ("old", 100)).file("s/.old/f", "copied").file("a/f~", "a");
     session.haul("sync --delete --backup-dir .old s d").status(0);
     assert_eq!((session.read("d/.old/f"), session.read("d/f")), ("copied".into(), "new".into()));

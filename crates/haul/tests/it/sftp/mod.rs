@@ -155,6 +155,11 @@ impl Running {
         assert!(moved, "it ended before {bytes} bytes had moved");
     }
 
+    /// Whether it has not ended yet.
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.0.as_mut().unwrap().try_wait().unwrap().is_none()
+    }
+
     /// Waits for its end.
     pub(crate) fn finish(mut self) -> Output {
         self.0.take().unwrap().wait_with_output().unwrap()
