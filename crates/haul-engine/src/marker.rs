@@ -1,9 +1,10 @@
 //! A temporary file that shows whether two locations are one directory: through a server of this machine, two
 //! names of a host, a linked or mounted directory.
 //!
-//! A killed run leaves its markers. `sync --delete` removes those that are older than a day, and `mv` those in the
-//! source directories that it removes.
+//! A killed run leaves its markers. `sync --delete` removes those that are older than a day, on disks also those whose
+//! process has ended, and `mv` those in the source directories that it removes.
 
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
@@ -152,22 +153,41 @@ fn invalid(error: RelPathError) -> Error {
 
 /// Whether a name is that of a marker.
 pub fn is_marker(name: &[u8]) -> bool {
-    set_at(name).is_some()
+    parsed(name).is_some()
 }
 
-/// Whether a name is that of a marker which a killed run has left.
-pub fn is_stale_marker(name: &[u8]) -> bool {
-    set_at(name).is_some_and(|at| now().saturating_sub(at) > STALE)
+/// Whether a name is that of a marker which a killed run has left. On a disk, its process was one of this machine.
+pub fn is_stale_marker(name: &[u8], is_on_disk: bool) -> bool {
+    parsed(name).is_some_and(|(process, at)| {
+        now().saturating_sub(at) > STALE || is_on_disk && has_ended(process)
+    })
 }
 
-/// When a marker was created, after the start of 1970.
-fn set_at(name: &[u8]) -> Option<Duration> {
+/// The process that has created a marker, and when, after the start of 1970.
+fn parsed(name: &[u8]) -> Option<(u32, Duration)> {
     let unique = name.strip_prefix(PREFIX)?.strip_suffix(b".haul-temp")?;
     let (process, nanos) = std::str::from_utf8(unique).ok()?.split_once('-')?;
-    process.parse::<u32>().ok()?;
     let nanos: u128 = nanos.parse().ok()?;
     let seconds = u64::try_from(nanos / 1_000_000_000).ok()?;
-    Some(Duration::from_secs(seconds))
+    Some((process.parse().ok()?, Duration::from_secs(seconds)))
+}
+
+/// Whether a process has certainly ended.
+fn has_ended(process: u32) -> bool {
+    let exists = |process: &str| Path::new("/proc").join(process).exists();
+    exists("self") && !exists(&process.to_string())
+}
+
+/// Removes the markers that killed runs have left in a directory of a disk, which this run has locked. Failures are
+/// ignored: the next run tries it again.
+pub async fn remove_stale_markers(storage: &dyn Storage, directory: &RelPath) {
+    let Ok(mut listing) = storage.list(directory).await else { return };
+    while let Some(batch) = listing.next().await {
+        let entries = batch.into_iter().flatten();
+        for entry in entries.filter(|entry| is_stale_marker(entry.path.name(), true)) {
+            drop(storage.remove(&entry.path).await);
+        }
+    }
 }
 
 fn now() -> Duration {
@@ -179,15 +199,21 @@ mod tests {
     use super::*;
     use haul_storage::is_part_name;
 
-    fn name_at(at: Duration) -> Vec<u8> {
-        temporary_name(b"haul", &format!("mark-7-{}", at.as_nanos()))
+    fn name_at(process: u32, at: Duration) -> Vec<u8> {
+        temporary_name(b"haul", &format!("mark-{process}-{}", at.as_nanos()))
     }
 
     #[test]
-    fn a_marker_is_stale_after_a_day() {
-        let (fresh, old) = (name_at(now()), name_at(now() - 2 * STALE));
-        assert!(is_marker(&fresh) && is_part_name(&fresh) && !is_stale_marker(&fresh));
-        assert!(is_marker(&old) && is_stale_marker(&old));
+    fn a_marker_is_stale_after_a_day_or_the_end_of_its_process() {
+        // No process has the last number.
+        let (ended, own) = (u32::MAX, std::process::id());
+        let (fresh, old) = (name_at(ended, now()), name_at(own, now() - 2 * STALE));
+        assert!(is_marker(&fresh) && is_part_name(&fresh) && !is_stale_marker(&fresh, false));
+        assert!(is_marker(&old) && is_stale_marker(&old, false));
+        assert!(!is_stale_marker(&name_at(own, now()), true));
+        if cfg!(target_os = "linux") {
+            assert!(is_stale_marker(&fresh, true));
+        }
         for other in ["haul.mark-7-1.haul-temp", ".haul.clock.haul-temp", ".haul.mark-x.haul-temp"]
         {
             assert!(!is_marker(other.as_bytes()), "{other}");

@@ -2,12 +2,12 @@
 
 use std::sync::{Arc, OnceLock};
 
-use haul_storage::{Entry, Error, ErrorKind, FileId, Result};
+use haul_storage::{Entry, Error, ErrorKind, FileId, Medium, Result};
 
 use super::directory::Directory;
 use crate::context::Context;
 use crate::job::NumberedJob;
-use crate::marker::Marker;
+use crate::marker::{Marker, remove_stale_markers};
 use crate::stored_times::remove_left_over;
 
 /// The top directory of a job's destination.
@@ -45,6 +45,10 @@ impl<'a> Top<'a> {
             // On one file system, file IDs show what the marker would.
             let device = |id: Option<FileId>| id.map(|id| id.device);
             has_ids = root.id.is_some() && device(root.id) == device(self.source_id);
+        }
+        let deletes = self.context.settings.delete && !self.context.settings.dry_run;
+        if deletes && !fresh && storage.capabilities().medium == Medium::Disk {
+            remove_stale_markers(storage, path).await;
         }
         if self.context.settings.delete && !has_ids {
             match Marker::set(storage, path).await {
