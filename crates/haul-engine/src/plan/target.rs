@@ -24,7 +24,8 @@ pub struct Target<'a> {
 }
 
 impl Target<'_> {
-    /// Whether neither the name nor its part file `part_name` exists, and a copy needs space on the measured file system.
+    /// Whether neither the name nor its part file `part_name` exists, and a copy needs space on the measured file
+    /// system.
     pub fn lacks(&self, name: &[u8], part_name: &[u8]) -> bool {
         let is_new = |names: &HashSet<Vec<u8>>| {
             !names.contains(&fold(name)) && !names.contains(&fold(part_name))

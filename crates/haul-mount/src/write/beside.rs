@@ -46,7 +46,7 @@ impl Uploader {
             }
             (state.upload.copy, state.is_record_old) = (Some(copy), true);
         }
-        // Whoever opens the path from now on gets what the server has.
+        // A program that opens the path from now on gets what the server has.
         if let Some((parent, name)) = self.names.move_node(&path, &to) {
             self.kernel.forget_entry(parent, &name);
         }

@@ -248,7 +248,7 @@ impl Changes {
         may_replace: bool,
     ) -> Result<(), Errno> {
         let Moved { from, to, source, below, target, .. } = moved;
-        // Whoever fetches the rest of these meanwhile would find them at neither path.
+        // A task that fetched the rest of these meanwhile would find them at neither path.
         let mut remotes = Vec::new();
         for file in source.iter().chain(below) {
             remotes.push(file.remote.lock().await);
