@@ -1,10 +1,11 @@
 //! A temporary file that shows whether two locations are one directory: through a server of this machine, two
 //! names of a host, a linked or mounted directory.
 //!
-//! A killed run leaves its markers. `sync --delete` removes those that are older than a day, on disks also those whose
-//! process has ended, and `mv` those in the source directories that it removes.
+//! A killed run leaves its markers. `sync --delete` removes those that are older than a day or whose process, on this
+//! machine, has ended, and `mv` those in the source directories that it removes.
 
 use std::path::Path;
+use std::sync::LazyLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
@@ -14,8 +15,12 @@ use haul_storage::{
     StorageExt as _, Timestamp, temporary_name,
 };
 
-/// The names of markers: this, the process ID, the time in ns since 1970, and the end of a temporary name.
+/// The names of markers: this, the process ID, the time in ns since 1970, a hash of the machine, and the end of a temporary
+/// name.
 const PREFIX: &[u8] = b".haul.mark-";
+
+/// The end of a temporary name.
+const END: &[u8] = b".haul-temp";
 
 /// The age from which a marker is no longer in use. Two machines may disagree about the time.
 const STALE: Duration = Duration::from_secs(86_400);
@@ -37,7 +42,7 @@ impl<'a> Marker<'a> {
     /// Those of the lookup of `directory` and of writing. If nothing can be created in it, usually nothing can be
     /// removed from it either.
     pub async fn set(storage: &'a dyn Storage, directory: &'a RelPath) -> Result<Self> {
-        let unique = format!("mark-{}-{}", std::process::id(), now().as_nanos());
+        let unique = format!("mark-{}-{}-{}", std::process::id(), now().as_nanos(), *MACHINE);
         Self::named(storage, directory, temporary_name(b"haul", &unique)).await
     }
 
@@ -156,21 +161,45 @@ pub fn is_marker(name: &[u8]) -> bool {
     parsed(name).is_some()
 }
 
-/// Whether a name is that of a marker which a killed run has left. On a disk, its process was one of this machine.
-pub fn is_stale_marker(name: &[u8], is_on_disk: bool) -> bool {
-    parsed(name).is_some_and(|(process, at)| {
-        now().saturating_sub(at) > STALE || is_on_disk && has_ended(process)
+/// Whether a name is that of a marker which a killed run has left, or of the part file of one.
+pub fn is_stale_marker(name: &[u8]) -> bool {
+    parsed(marker_of_part(name).unwrap_or(name)).is_some_and(|marker| {
+        let is_old = now().saturating_sub(marker.set_at) > STALE;
+        is_old || marker.machine == *MACHINE && has_ended(marker.process)
     })
 }
 
-/// The process that has created a marker, and when, after the start of 1970.
-fn parsed(name: &[u8]) -> Option<(u32, Duration)> {
-    let unique = name.strip_prefix(PREFIX)?.strip_suffix(b".haul-temp")?;
-    let (process, nanos) = std::str::from_utf8(unique).ok()?.split_once('-')?;
-    let nanos: u128 = nanos.parse().ok()?;
-    let seconds = u64::try_from(nanos / 1_000_000_000).ok()?;
-    Some((process.parse().ok()?, Duration::from_secs(seconds)))
+/// The marker whose part file on a server has this name.
+fn marker_of_part(name: &[u8]) -> Option<&[u8]> {
+    let name = name.strip_prefix(b".").filter(|name| name.starts_with(PREFIX))?;
+    let end = name.windows(END.len()).position(|part| part == END)? + END.len();
+    (end < name.len()).then(|| &name[..end])
 }
+
+/// What the name of a marker says.
+struct Parsed {
+    process: u32,
+    /// After the start of 1970.
+    set_at: Duration,
+    machine: String,
+}
+
+fn parsed(name: &[u8]) -> Option<Parsed> {
+    let unique = name.strip_prefix(PREFIX)?.strip_suffix(END)?;
+    let mut parts = std::str::from_utf8(unique).ok()?.splitn(3, '-');
+    let process = parts.next()?.parse().ok()?;
+    let nanos: u128 = parts.next()?.parse().ok()?;
+    let seconds = u64::try_from(nanos / 1_000_000_000).ok()?;
+    let machine = parts.next().unwrap_or_default().to_owned();
+    Some(Parsed { process, set_at: Duration::from_secs(seconds), machine })
+}
+
+/// Distinguishes machines, whose processes have the same numbers.
+static MACHINE: LazyLock<String> = LazyLock::new(|| {
+    let read = |path| std::fs::read(path).unwrap_or_default();
+    let known = [read("/etc/machine-id"), read("/proc/sys/kernel/hostname")].concat();
+    blake3::hash(&known).to_hex()[..8].to_owned()
+});
 
 /// Whether a process has certainly ended.
 fn has_ended(process: u32) -> bool {
@@ -184,7 +213,7 @@ pub async fn remove_stale_markers(storage: &dyn Storage, directory: &RelPath) {
     let Ok(mut listing) = storage.list(directory).await else { return };
     while let Some(batch) = listing.next().await {
         let entries = batch.into_iter().flatten();
-        for entry in entries.filter(|entry| is_stale_marker(entry.path.name(), true)) {
+        for entry in entries.filter(|entry| is_stale_marker(entry.path.name())) {
             drop(storage.remove(&entry.path).await);
         }
     }
@@ -199,20 +228,24 @@ mod tests {
     use super::*;
     use haul_storage::is_part_name;
 
-    fn name_at(process: u32, at: Duration) -> Vec<u8> {
-        temporary_name(b"haul", &format!("mark-{process}-{}", at.as_nanos()))
+    fn name_at(process: u32, at: Duration, machine: &str) -> Vec<u8> {
+        temporary_name(b"haul", &format!("mark-{process}-{}-{machine}", at.as_nanos()))
     }
 
     #[test]
     fn a_marker_is_stale_after_a_day_or_the_end_of_its_process() {
         // No process has the last number.
         let (ended, own) = (u32::MAX, std::process::id());
-        let (fresh, old) = (name_at(ended, now()), name_at(own, now() - 2 * STALE));
-        assert!(is_marker(&fresh) && is_part_name(&fresh) && !is_stale_marker(&fresh, false));
-        assert!(is_marker(&old) && is_stale_marker(&old, false));
-        assert!(!is_stale_marker(&name_at(own, now()), true));
+        let fresh = name_at(ended, now(), "another");
+        let old = name_at(own, now() - 2 * STALE, &MACHINE);
+        assert!(is_marker(&fresh) && is_part_name(&fresh) && !is_stale_marker(&fresh));
+        assert!(is_marker(&old) && is_stale_marker(&old));
+        assert!(!is_stale_marker(&name_at(own, now(), &MACHINE)));
+        let left = name_at(ended, now(), &MACHINE);
+        let part = temporary_name(&left, "0123456789abcdef");
+        assert!(!is_marker(&part) && !is_stale_marker(&temporary_name(&fresh, "0123")));
         if cfg!(target_os = "linux") {
-            assert!(is_stale_marker(&fresh, true));
+            assert!(is_stale_marker(&left) && is_stale_marker(&part));
         }
         for other in ["haul.mark-7-1.haul-temp", ".haul.clock.haul-temp", ".haul.mark-x.haul-temp"]
         {

@@ -209,11 +209,7 @@ impl<'a> Pass<'a> {
     }
 
     async fn look(&self, source: &RelPath, entry: Entry) -> Looked {
-        let is_on_disk = self.job.job.destination.capabilities().medium == Medium::Disk;
-        if is_stale_marker(entry.path.name(), is_on_disk)
-            && self.removes
-            && !self.context.settings.dry_run
-        {
+        if is_stale_marker(entry.path.name()) && self.removes && !self.context.settings.dry_run {
             // Failures are ignored: the next run tries it again.
             drop(self.job.job.destination.remove(&entry.path).await);
         }
