@@ -201,6 +201,22 @@ static MACHINE: LazyLock<String> = LazyLock::new(|| {
     blake3::hash(&known).to_hex()[..8].to_owned()
 });
 
+/// Removes a marker that a killed run has left, and restores the time of its directory, which may be finished.
+///
+/// # Errors
+/// Those of looking up the directory, of removing and of setting the time.
+pub async fn remove_stale_marker(storage: &dyn Storage, path: &RelPath) -> Result<()> {
+    let directory = path.parent().unwrap_or_default();
+    let modified = storage.stat(&directory).await?.modified;
+    storage.remove(path).await?;
+    match modified.is_some() && storage.capabilities().times {
+        true => {
+            storage.set_metadata(&directory, &Metadata { modified, ..Metadata::default() }).await
+        }
+        false => Ok(()),
+    }
+}
+
 /// Whether a process has certainly ended.
 fn has_ended(process: u32) -> bool {
     let exists = |process: &str| Path::new("/proc").join(process).exists();

@@ -24,7 +24,7 @@ use super::mount::is_mount;
 use super::removal::{make_writable, put_back, remove, takes};
 use crate::context::Context;
 use crate::job::NumberedJob;
-use crate::marker::is_stale_marker;
+use crate::marker::{is_stale_marker, remove_stale_marker};
 use crate::overlap::Probe;
 use crate::transfer::is_backup;
 use crate::{DeleteLimit, Job};
@@ -211,7 +211,7 @@ impl<'a> Pass<'a> {
     async fn look(&self, source: &RelPath, entry: Entry) -> Looked {
         if is_stale_marker(entry.path.name()) && self.removes && !self.context.settings.dry_run {
             // Failures are ignored: the next run tries it again.
-            drop(self.job.job.destination.remove(&entry.path).await);
+            drop(remove_stale_marker(&*self.job.job.destination, &entry.path).await);
         }
         if is_part_name(entry.path.name()) || self.context.cancel.is_cancelled() {
             return Looked::Skip;
