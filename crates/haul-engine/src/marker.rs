@@ -46,12 +46,12 @@ impl<'a> Marker<'a> {
         Self::named(storage, directory, temporary_name(b"haul", &unique)).await
     }
 
-    /// Creates a marker with the name of another one.
+    /// Creates a marker with this name.
     ///
     /// # Errors
     ///
     /// As [`Marker::set`].
-    pub async fn named(
+    async fn named(
         storage: &'a dyn Storage,
         directory: &'a RelPath,
         name: Vec<u8>,

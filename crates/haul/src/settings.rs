@@ -116,7 +116,7 @@ pub(crate) fn resolve_with(
     given.overwrite = select.overwrite().or(given.overwrite);
     given.bwlimit = select.limit.map(|limit| limit.0).or(given.bwlimit);
     let mut rules = args.filter.rules()?;
-    // Without the defaults of the command, which nobody has asked for.
+    // Without the defaults of the command: the user has not given them.
     let own = merge_layers(given.clone(), config, &Options::default(), &mut Vec::new())?.0;
     let (options, window_profile) = merge_layers(given, config, command_defaults, &mut rules)?;
     let (digest, manifest) = digests(&options)?;
