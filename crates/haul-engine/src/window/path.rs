@@ -45,6 +45,10 @@ const LEAST_WINDOW: u64 = 128 << 10;
 const AWAITED: f64 = 1.25;
 const LEAST_AWAITED: Duration = Duration::from_millis(250);
 
+/// RTTs that have grown by this factor meanwhile are awaited anew: those of kernels are running means, which approach
+/// the RTT of a longer path slowly.
+const GROWING: f64 = 1.1;
+
 /// A drain that shows nothing within this many RTTs and seconds is abandoned: nothing was sent.
 const PATIENCE_RTTS: u32 = 4;
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -131,8 +135,8 @@ struct Drain {
     of_a_queue: Duration,
     /// When the excess must have arrived, where bytes in flight are not reported.
     surely_less: Duration,
-    less_since: Option<Duration>,
-    shortest: Option<Duration>,
+    /// Since when less has been in flight and RTTs have not grown, and the RTT at that time.
+    steady_since: Option<(Duration, Duration)>,
 }
 
 /// A queue was found, but has not been seen to drain.
@@ -295,8 +299,7 @@ impl Path {
             goodput,
             of_a_queue,
             surely_less: now + Duration::from_secs_f64(emptied.min(PATIENCE.as_secs_f64())),
-            less_since: None,
-            shortest: None,
+            steady_since: None,
         });
     }
 
@@ -316,18 +319,21 @@ impl Path {
             None => now >= drain.surely_less,
         };
         if less {
-            drain.less_since.get_or_insert(now);
-            drain.shortest = Some(drain.shortest.map_or(present, |known| known.min(present)));
+            let grows = |&(_, then): &(_, Duration)| present > then.mul_f64(GROWING);
+            drain.steady_since =
+                drain.steady_since.filter(|then| !grows(then)).or(Some((now, present)));
         }
         self.drain = Some(drain);
-        let awaited = drain.rtt.mul_f64(AWAITED).max(LEAST_AWAITED);
-        if drain.less_since.is_some_and(|since| now >= since + awaited) {
+        let awaited = present.mul_f64(AWAITED).max(LEAST_AWAITED);
+        if drain.steady_since.is_some_and(|(since, _)| now >= since + awaited) {
             self.drain = None;
             (self.futile, self.repeats) = (0, false);
-            self.quiet_until = now + drain.rtt * 2;
-            self.before_pause = drain.rtt;
-            self.base = drain.shortest;
-            self.made_for = drain.shortest.unwrap_or(present);
+            self.quiet_until = now + present * 2;
+            self.before_pause = present;
+            // Earlier RTTs may be partly those of the old path. A base that is too short would look like a queue for
+            // minutes; one that is too long is lowered by the next RTTs.
+            self.base = Some(present);
+            self.made_for = present;
             return Some(Finding::Longer);
         }
         None
@@ -395,6 +401,23 @@ mod tests {
         assert_eq!((found, path.base()), (Some(Finding::Longer), Some(250 * MS)));
         assert!(after < 250 * MS * 3, "it takes {after:?}");
         assert_eq!((path.queueing(), path.most_window()), (Some(Duration::ZERO), u64::MAX));
+    }
+
+    #[test]
+    fn the_new_base_is_the_rtt_of_the_longer_path_although_reported_rtts_rise_slowly() {
+        for rise in [50.0, 100.0, 200.0] {
+            let (path, found) = follow_all(1, 5000 * MS, |now, in_flight| {
+                let old = (-(now.as_millis() as f64) / rise).exp();
+                let present = 0.25 - 0.23 * old;
+                (Duration::from_secs_f64(present), in_flight as f64 / 0.25)
+            });
+            let [(after, Finding::Longer)] = found[..] else { panic!("{found:?}") };
+            let base = path.base().unwrap();
+            assert!(
+                base >= 235 * MS,
+                "{base:?} after {after:?}, with RTTs that rise for {rise} ms"
+            );
+        }
     }
 
     #[test]
