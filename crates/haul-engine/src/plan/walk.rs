@@ -1,8 +1,8 @@
 //! Walks a source tree, several directories at once, depth first.
 //!
 //! Only directories and twins are queued, and few of them: when more than [`MAX_PENDING`] directories are pending,
-//! listings pause until some have been visited, and [`SETTLE_FROM`] twins are settled at once. So the memory of a walk
-//! does not grow with the tree.
+//! listings pause until some have been visited, and twins are settled when [`SETTLE_FROM`] wait. So the memory of a
+//! walk does not grow with the tree.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
