@@ -367,8 +367,8 @@ impl ScenarioTable {
 }
 
 impl Scenario {
-    /// Payload bytes per second that the link carries at most in the direction of the data; `None` if
-    /// its rate is unlimited or changes.
+    /// Payload bytes per second that the link carries at most in the direction of the data; `None` if there is no link,
+    /// or its rate is unlimited or changes.
     pub fn payload_limit(&self) -> Option<f64> {
         let NetworkPath::Link(link) = &self.path else { return None };
         if link.changes.iter().any(|change| change.up.or(change.down).is_some()) {

@@ -95,7 +95,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// A new empty directory for the result of a run, by its path on this machine.
+    /// Creates an empty directory for the result of a run. Returns its path on this machine.
     pub(super) fn result(&self, run: usize) -> io::Result<PathBuf> {
         let path = self.results.join(format!("run{run}"));
         fs::create_dir(&path)?;
@@ -218,8 +218,8 @@ impl Wiring {
         }
     }
 
-    /// Traffic over the wire so far; with a bridge, over the client's link. `None` on loopback: the same device
-    /// sends and receives everything, so directions cannot be distinguished.
+    /// Traffic over the wire so far; with a bridge, over the client's link. `None` without a network, and on loopback:
+    /// the same device sends and receives everything, so directions cannot be distinguished.
     pub(super) fn traffic(&self) -> Option<Traffic> {
         match self {
             // Counters that cannot be read count as missing.

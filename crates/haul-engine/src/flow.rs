@@ -104,8 +104,8 @@ impl Flow {
         }
     }
 
-    /// Grants `bytes` even without room. For a caller that holds a resource (a lane) that the holders of all permits may
-    /// be waiting for (deadlock otherwise).
+    /// Grants `bytes` even without room. For a caller that holds a resource (a lane) that the holders of all permits
+    /// may be waiting for (deadlock otherwise).
     pub fn overdraw(&self, bytes: u64) -> Permit {
         self.share.overdraw(bytes)
     }

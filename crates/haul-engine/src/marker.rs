@@ -15,8 +15,7 @@ use haul_storage::{
     StorageExt as _, Timestamp, temporary_name,
 };
 
-/// The names of markers: this, the process ID, the time in ns since 1970, a hash of the machine, and the end of a temporary
-/// name.
+/// The start of a marker's name. The process ID, the time in ns since 1970, a hash of the machine and [`END`] follow.
 const PREFIX: &[u8] = b".haul.mark-";
 
 /// The end of a temporary name.
@@ -77,9 +76,9 @@ impl<'a> Marker<'a> {
         directory.join(&self.name).map_err(invalid)
     }
 
-    /// Whether it is in a directory of another storage: an empty file with its name, where a name that no file has is
-    /// not found. Some sites respond to every URL with a page. (Whether the marker is still found after it was removed
-    /// would show less: caches may keep it.)
+    /// Whether it is in a directory of another storage: that has an empty file of this name, and does not find an
+    /// unused name (some sites respond to every URL with a page). Whether the marker is gone after its removal would
+    /// prove less, because of caches.
     ///
     /// # Errors
     ///
@@ -137,7 +136,7 @@ impl<'a> Marker<'a> {
     }
 }
 
-/// Whether an empty file, or one of unknown size (Apache sends no length of 0), has a path.
+/// Whether there is a file at `path` that is empty or of unknown size (Apache sends no length of 0).
 async fn has_empty_file(storage: &dyn Storage, path: &RelPath) -> Result<bool> {
     match storage.find(path).await {
         Ok(found) => {
@@ -176,10 +175,10 @@ fn marker_of_part(name: &[u8]) -> Option<&[u8]> {
     (end < name.len()).then(|| &name[..end])
 }
 
-/// What the name of a marker says.
+/// The parts of a marker's name.
 struct Parsed {
     process: u32,
-    /// After the start of 1970.
+    /// Time since 1970.
     set_at: Duration,
     machine: String,
 }
@@ -250,7 +249,7 @@ mod tests {
 
     #[test]
     fn a_marker_is_stale_after_a_day_or_the_end_of_its_process() {
-        // No process has the last number.
+        // No process has the largest number.
         let (ended, own) = (u32::MAX, std::process::id());
         let fresh = name_at(ended, now(), "another");
         let old = name_at(own, now() - 2 * STALE, &MACHINE);

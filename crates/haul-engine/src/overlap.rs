@@ -2,10 +2,10 @@
 //! host, a mounted directory. Paths and file IDs do not show then that the source is inside the destination, or the
 //! reverse, and `--delete` would remove the source.
 //!
-//! | case | how it is noticed |
-//! |---|---|
-//! | the destination is the source, or inside it | the destination has a [`Marker`] while the source is walked |
-//! | the source is inside the destination | before anything is removed from a directory that has an entry of the source's name, a marker in it is looked up in the source |
+//! - The destination is the source, or inside it: the walk of the source finds a [`Marker`] that was created in the
+//!   destination.
+//! - The source is inside the destination: before anything is removed from a directory of the destination, a [`Probe`]
+//!   checks whether it can be the source. If so, a marker is created in it, and looked up in the source.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,19 +16,19 @@ use haul_storage::{Error, ErrorKind, RelPath, Result, Retry, is_part_name};
 use crate::job::NumberedJob;
 use crate::marker::Marker;
 
-/// What a directory of the destination is asked before a marker is set in it: whether it can be the source.
+/// A check whether a directory of the destination can be the source, made before a marker is created in it.
 #[derive(Debug, Clone, Copy)]
 pub enum Probe<'a> {
-    /// Has it an entry of this name? The name is ASCII, and other letter cases count.
+    /// Whether it has an entry of this name, in upper or lower case. The name is ASCII.
     Has(&'a [u8]),
-    /// Has it nothing but names that begin with a dot, which some servers do not list? The source lists no entries.
+    /// For a source that lists no entries: whether all its names begin with a dot, which some servers do not list.
     IsEmpty,
 }
 
 /// What a run knows about trees with two locations.
 #[derive(Debug, Default)]
 pub struct Overlaps {
-    /// By job: the name of an entry of the source's top directory; `None` if it is empty.
+    /// By job: the name of an entry of the source's top directory; `None` if that lists none.
     probes: Mutex<HashMap<usize, Option<Vec<u8>>>>,
     /// Jobs whose destination is inside their source.
     inside: Mutex<HashSet<usize>>,
@@ -68,11 +68,11 @@ impl Overlaps {
         }
     }
 
-    /// Fails if a directory of the destination is the top directory of the source. `answer` is the directory's answer to
-    /// a [`Probe`]. A directory in which no marker can be created is not refused.
+    /// Fails if a directory of the destination is the top directory of the source. `answer` makes the check of a
+    /// [`Probe`]. A directory in which no marker can be created, in this run or another, is not refused.
     ///
     /// # Errors
-    /// `InvalidInput` if it is; those of the test.
+    /// `InvalidInput` if it is, or if no marker can be created in it for the moment; those of the lookups.
     pub async fn refuse_source(
         &self,
         job: &NumberedJob,
@@ -120,8 +120,8 @@ impl Overlaps {
         removed
     }
 
-    /// The name of an entry of the source's top directory: a long one, which few other directories have; if possible
-    /// one that all storages list, and in the same bytes.
+    /// The name of an entry of the source's top directory: a long one, which few other directories have, and if
+    /// possible one that all storages list with the same bytes. `None` if it lists no entries.
     async fn probe(&self, job: &NumberedJob) -> Result<Option<Vec<u8>>> {
         if let Some(name) = lock(&self.probes).get(&job.index) {
             return Ok(name.clone());

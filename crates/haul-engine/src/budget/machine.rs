@@ -31,7 +31,7 @@ pub struct Budget<T> {
     /// Bytes that members have left to move.
     left: BTreeMap<u64, u64>,
     link: LinkStatus,
-    /// When the last bytes in flight were released; `None` if none has since measurements were discarded.
+    /// When the last bytes in flight were released; `None` if none were since the measurements were discarded.
     quiet_since: Option<Duration>,
 }
 

@@ -104,8 +104,8 @@ impl LinkShare {
         is_granted.then(|| self.permit(bytes))
     }
 
-    /// Grants `bytes` even without room. For a caller that holds a resource (a lane) that the holders of all permits may
-    /// be waiting for (deadlock otherwise).
+    /// Grants `bytes` even without room. For a caller that holds a resource (a lane) that the holders of all permits
+    /// may be waiting for (deadlock otherwise).
     pub fn overdraw(self: &Arc<Self>, bytes: u64) -> Permit {
         self.lock().overdraw(self.member, bytes);
         self.permit(bytes)

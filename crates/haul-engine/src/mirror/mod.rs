@@ -136,7 +136,7 @@ impl MirrorStorage {
         trial.alone.is_some()
     }
 
-    /// The same, with mirrors included again that had transient failures.
+    /// The same, but mirrors that had transient failures are included again.
     fn try_again(&self, trial: &mut Trial) -> bool {
         trial.failing.clear();
         self.try_next(trial)
@@ -175,7 +175,7 @@ impl MirrorStorage {
                     }
                     return Ok(whole);
                 }
-                // It is longer than the limit: the caller opens all mirrors, which compares them.
+                // It is longer than the limit, or changed while being read: the caller decides how to read it.
                 Err(error) if error.kind() == ErrorKind::Changed => return Err(error),
                 Err(error) => {
                     let error = error.at(&mirror.name);

@@ -390,7 +390,7 @@ impl<'a> Pass<'a> {
             .hinting("if SOURCE is empty on purpose, --delete-from-empty allows it"))
     }
 
-    /// Counts an entry and everything below it.
+    /// Counts an entry and everything below it that may be removed.
     async fn count(&self, entry: &Entry) -> Result<()> {
         let mut pending = vec![entry.clone()];
         let mut is_first = true;

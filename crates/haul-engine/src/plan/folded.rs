@@ -83,7 +83,7 @@ impl FoldedNames {
         self.admit_as(batch, |entry| &entry.path)
     }
 
-    /// As [`Self::admit`], for what becomes copies of the paths that `path` returns.
+    /// As [`Self::admit`], for values with the name of the path that `path` returns.
     pub fn admit_as<T>(
         &mut self,
         mut batch: Vec<T>,

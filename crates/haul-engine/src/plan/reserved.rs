@@ -9,33 +9,34 @@ use crate::context::Context;
 use crate::job::NumberedJob;
 use crate::tree::is_note;
 
-/// An entry of a source, and the path whose copy it becomes.
+/// An entry of a source, and the source path under which it is copied.
 #[derive(Debug)]
 pub struct Copied {
     /// The entry.
     pub entry: Entry,
-    /// Its former path, if a killed run has renamed it to remove it: it is complete, and goes on as if it still had
+    /// Its former path, if a killed run has renamed it to remove it: it is complete, and is copied as if it still had
     /// that name.
     former: Option<RelPath>,
 }
 
 impl Copied {
-    /// The path whose copy it becomes.
+    /// The source path under which it is copied: its former path, or else its own.
     pub fn path(&self) -> &RelPath {
         self.former.as_ref().unwrap_or(&self.entry.path)
     }
 }
 
-/// The files of one directory that a killed run was about to remove from the source. They take part after all other
-/// names of the directory, so that none of those replaces a copy of theirs.
+/// The files of one directory that a killed run was about to remove from the source. They are copied after all other
+/// names of the directory, so that none of those replaces their copies.
 #[derive(Debug, Default)]
 pub struct Leftovers {
     waiting: Vec<Entry>,
 }
 
 impl Leftovers {
-    /// The entries of a batch that are copied under their own names. Files that have been renamed are kept for
-    /// [`Self::copied`]; a warning gives the reason why others are not copied.
+    /// The entries of a batch that are copied under their own names. If the run removes its sources, files that a
+    /// killed run has renamed are kept for [`Self::copied`]. haul's notes (see [`is_note`]) are left out; for other
+    /// entries that are not copied, a warning gives the reason.
     pub fn keep(&mut self, context: &Context, job: &NumberedJob, batch: Vec<Entry>) -> Vec<Copied> {
         let plain = |entry: Entry| {
             let name = entry.path.name();

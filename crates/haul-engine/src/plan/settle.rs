@@ -111,8 +111,8 @@ impl Group {
         self.twins.iter().map(|twin| &twin.destination).collect()
     }
 
-    /// The verdicts that are possible now. Everything planned before must be done. `moves`: files were removed from the
-    /// source since, so that not all siblings are known.
+    /// The verdicts that are possible now. Everything planned before must be done. `moves`: files may have been removed
+    /// from the source since, so that not all siblings are known.
     ///
     /// # Errors
     ///

@@ -15,7 +15,7 @@ pub struct Target<'a> {
     pub destination: &'a RelPath,
     /// Whether this run has created it.
     pub fresh: bool,
-    /// Is finished when the last of its entries is done.
+    /// Its guard, which finishes it when the last of its entries is done.
     pub directory: &'a Arc<Directory>,
     /// Whether it is on the file system whose free space was measured.
     pub on_volume: bool,

@@ -1,7 +1,8 @@
 //! Walks a source tree, several directories at once, depth first.
 //!
-//! Only directories are queued, and few of them: when more than [`MAX_PENDING`] are pending, listings pause
-//! until some have been visited. So the memory of a walk does not grow with the tree.
+//! Only directories and twins are queued, and few of them: when more than [`MAX_PENDING`] directories are pending,
+//! listings pause until some have been visited, and twins are settled when [`SETTLE_FROM`] wait. So the memory of a
+//! walk does not grow with the tree.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -59,7 +60,7 @@ struct Visit {
     parent: Option<Arc<Directory>>,
     /// Its directory at the destination, if that is ready already.
     entered: Option<Entered>,
-    /// True if its directory, if this run creates it, is on the file system whose free space was measured.
+    /// Whether a directory that this run creates for it is on the file system whose free space was measured.
     on_volume: bool,
 }
 

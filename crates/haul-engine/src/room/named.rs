@@ -11,7 +11,8 @@ use super::need::Need;
 use crate::sources::Sources;
 use crate::{Job, Settings};
 
-/// With more sources, none is measured before anything is copied: those that are files are counted then.
+/// With more sources than this, none is measured before anything is copied. The count ahead of the plan measures those
+/// that are files.
 const MOST: usize = 64;
 
 /// Sources that are measured at once.

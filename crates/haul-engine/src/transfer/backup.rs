@@ -3,8 +3,8 @@
 //! Where the destination supports hard links, the old file keeps its name until the new one takes it.
 //! Elsewhere the old file is renamed just before that, and renamed back if the new one fails.
 //!
-//! If this run copies something to the name of a backup (editors leave `f~` beside `f`), the backup is numbered, such as
-//! `f.~1~`, and replaces nothing. A name that ends with such a number never gets this backup's name for its own:
+//! If this run copies something to the name of a backup (editors leave `f~` beside `f`), the backup is numbered, such
+//! as `f.~1~`, and replaces nothing. The number is one with which no other file has a backup of the same name:
 //!
 //! | copied | backup of `f` |
 //! |---|---|
@@ -55,11 +55,11 @@ pub async fn with_known_backup<T>(
     }
 }
 
-/// Takes a new version back that got its name and is not as it should be: the backup of the old version, if there is
-/// one, gets the name, or the file is removed. Returns which of them was done.
+/// Withdraws a new version that has its name and turned out to be wrong: the backup of the old version, if there is
+/// one, replaces it, otherwise it is removed. Returns a message about which was done.
 ///
 /// # Errors
-/// Those of renaming or removing. The cause names the backup.
+/// Those of renaming, whose cause names the backup, or of removing.
 pub async fn take_back(item: &Item, backup: Option<&RelPath>) -> Result<&'static str> {
     let destination = &*item.job.job.destination;
     let Some(aside) = backup else {

@@ -1,9 +1,9 @@
 //! Checks that the file that was opened is the one that was listed.
 //!
 //! A server may list a file of 5 MB and respond with 5 bytes of a login page. A file may also simply have
-//! changed since it was listed. So on a difference the source is listed once more and the file restarts, for the
-//! last time if the listing shows nothing new. An index page of a web server may have rounded lengths: then the length
-//! that is opened has to be one that is rounded to them.
+//! changed since it was listed. So on a difference the source is looked up once more and the file restarts, for the
+//! last time if the lookup shows nothing new. An index page of a web server may have rounded lengths: then the length
+//! of the opened file must round to the listed one.
 
 use haul_storage::{Entry, Error, ErrorKind, Result, UNKNOWN_SIZE};
 

@@ -51,7 +51,7 @@ impl FileInMotion {
         let left = self.schedule.advance(id, length, now);
         range.failure = failure.filter(|_| !left.is_empty());
         if self.mode.is_streamed() {
-            // More arrived at once than the permit covers.
+            // More may have arrived at once than the permit covers.
             let more = length.saturating_sub(range.room());
             if let Some(pause) = self.shared.flow.pay(more) {
                 range.state = State::PaysBlock(wanted.start(), block);
