@@ -365,7 +365,7 @@ impl WriteAt for Writer {
         if offset != at {
             return Err(Error::new(ErrorKind::InvalidInput, "write")
                 .at(&self.location)
-                .because(format!("byte {offset} comes after byte {at}")));
+                .because(format!("a write at offset {offset} instead of {at}")));
         }
         let written = self.output.pool.run(move || output.write(&block)).await;
         written.map_err(|error| {

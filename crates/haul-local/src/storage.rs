@@ -36,7 +36,7 @@ impl LocalStorage {
     /// Blocks for a moment.
     ///
     /// # Errors
-    /// If it is not a directory, or cannot be opened.
+    /// If it is not a directory or cannot be opened, or no thread can be started.
     pub fn open(root: &Path, options: LocalOptions) -> Result<Arc<Self>> {
         const OPERATION: &str = "open";
         let location = Location::Local(root.to_path_buf());

@@ -68,7 +68,7 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// Opens and locks the part file of `path`.
+    /// Opens or creates the part file of `path`, and locks it. Empties it unless it is resumed.
     pub(crate) fn create(
         volume: Arc<Volume>,
         path: &RelPath,
@@ -181,7 +181,8 @@ impl Part {
         Ok(())
     }
 
-    /// Copies within the kernel. Returns the bytes copied, or `None` if that is not possible.
+    /// Copies within the kernel: a whole file by reflink, or at most [`COPY_STEP`] bytes. Returns the number of bytes
+    /// copied, or `None` if that is not possible.
     pub(crate) fn copy(&self, from: &crate::read::Opened, range: Range) -> Result<Option<u64>> {
         self.still_open("copy")?;
         let platform = &self.volume.platform;

@@ -92,7 +92,7 @@ impl Handler {
         if let Some(status) = lender.failure() {
             response = refusal::status(status);
         }
-        // A refusal, or a method without a body, may have left some of it unread.
+        // A refusal, or a method without a body, may have left some of the body unread.
         lender.drain();
         let mut set = |name: HeaderName, value: &'static str| {
             response.headers_mut().insert(name, HeaderValue::from_static(value));
@@ -199,7 +199,7 @@ impl Handler {
         Some(Described::new(&stat.ok()?).etag())
     }
 
-    /// Like [`Self::tag`], for a file that is not reached by a link.
+    /// Like [`Self::tag`], without following a link; `None` also for anything but a regular file.
     async fn tag_of_name(&self, path: &DavPath) -> Option<String> {
         let (share, path) = (Arc::clone(&self.share), path.as_bytes().to_vec());
         let stat = self.share.pool.run_short(move || share.jail.stat(&path, false)).await.ok()?;

@@ -93,7 +93,7 @@ impl Part {
         Ok((File::from(file), Self { directory, name: name.to_vec(), part, mode, expected }))
     }
 
-    /// Sets mode and name of `file`, which is this part file.
+    /// Sets the mode of `file`, which is this part file, and renames it. On failure, it is removed.
     pub(super) fn name(self, file: &File) -> Result<()> {
         if let Err(errno) = fchmod(file, self.mode) {
             self.remove();
@@ -133,11 +133,10 @@ pub(super) fn has_tag(directory: impl AsFd, name: &[u8], tag: &str) -> bool {
     found.is_ok_and(|stat| Described::new(&stat).etag() == tag)
 }
 
-/// Directory, name and existing file.
+/// The directory and the name of a file, and its stat if it exists.
 type Target = (OwnedFd, Vec<u8>, Option<Stat>);
 
-/// The directory and the name of the file that a PUT to `path` replaces, and its stat if it exists. The target of a link
-/// is replaced, not the link.
+/// The file that a PUT to `path` creates or replaces. The target of a link is replaced, not the link.
 fn target(jail: &Jail, path: &[u8]) -> Result<Target> {
     // With a slash at the end the kernel follows links.
     if !path.ends_with(b"/")

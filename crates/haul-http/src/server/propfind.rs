@@ -47,7 +47,7 @@ const USUAL: [&str; 8] = [
     "supportedlock",
 ];
 
-/// Further properties of directories, and of files in Apache's namespace.
+/// Properties returned only on request: the quota of a directory, and whether a file is executable (Apache's).
 const FURTHER: [(&str, &str); 3] =
     [(DAV, "quota-available-bytes"), (DAV, "quota-used-bytes"), (APACHE, "executable")];
 
@@ -111,8 +111,7 @@ struct Quota {
 
 fn find(share: &Share, path: &[u8]) -> Result<(Described, Option<Quota>), Errno> {
     let described = Described::new(&share.jail.stat(path, true)?);
-    // Without O_DIRECTORY, a trailing slash still requires a directory; the kernel refuses a
-    // mismatch.
+    // A path with a trailing slash is resolved only if it is a directory, even without O_DIRECTORY.
     let quota = share.jail.resolve(path, OFlags::PATH).and_then(fstatvfs).ok().map(|found| Quota {
         used: found.f_blocks.saturating_sub(found.f_bfree).saturating_mul(found.f_frsize),
         available: found.f_bavail.saturating_mul(found.f_frsize),

@@ -71,7 +71,7 @@ impl Received {
         if self.is_end_stream() || self.awaits_continue {
             return;
         }
-        // Whatever its length is.
+        // Its length no longer matters.
         let mut body = Limited::new(Self { left: None, ..self }, MAX_BYTES);
         tokio::spawn(async move {
             let all = async { while let Some(Ok(_)) = body.frame().await {} };

@@ -1,4 +1,4 @@
-//! Maps errors to statuses; and the few responses that are the same everywhere.
+//! Maps errors to statuses, and creates the responses that several modules return.
 
 use std::io;
 
@@ -24,7 +24,7 @@ pub(super) fn text(status: StatusCode, words: &str) -> Response<Body> {
     response
 }
 
-/// A response with a violated condition of RFC 4918 (section 16), by its name.
+/// A response that names a violated condition of RFC 4918 (section 16).
 pub(super) fn condition(status: StatusCode, name: &str) -> Response<Body> {
     let body = format!(
         "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<D:error xmlns:D=\"DAV:\"><D:{name}/></D:error>\n"

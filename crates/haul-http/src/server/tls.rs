@@ -53,7 +53,7 @@ impl ServerTls {
     /// there with mode 0600, in directories with mode 0700.
     ///
     /// # Errors
-    /// If it cannot be read or saved.
+    /// If it cannot be read, created or saved, or if its file is accessible to others than its owner.
     pub fn read_or_create(path: &Path, names: &[String]) -> Result<Self> {
         let read = |path: &Path| {
             let pem = read_secret(path)?;
@@ -234,7 +234,7 @@ mod tests {
     fn a_certificate_is_created_beside_the_unfinished_one_of_a_killed_process() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("tls.pem");
-        // The next names of a process that has started at another time.
+        // The next temporary names of a process with this ID that started at another time.
         let own = unique();
         let (same, number) = own.rsplit_once('-').unwrap();
         let number: u64 = number.parse().unwrap();

@@ -60,7 +60,7 @@ pub(super) struct Written {
 }
 
 impl Upload {
-    /// Opens or creates a file.
+    /// Opens or creates a file for writes in place. With `options.truncate`, creates a part file that replaces it.
     pub(super) async fn open(
         share: &Arc<Share>,
         path: &[u8],

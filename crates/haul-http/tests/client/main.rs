@@ -245,9 +245,9 @@ async fn range_support_is_detected_on_a_web_servers_first_file() {
     }
 }
 
-/// Otherwise the server would create it again, with zeros instead of the earlier bytes.
+/// The new file would have zeros instead of the bytes written before the removal.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_removed_part_file_is_not_resumed() {
+async fn a_removed_part_file_is_not_recreated_by_the_next_write() {
     let directory = tempfile::tempdir().unwrap();
     let haul = DavServer::builder(directory.path()).bind().await.unwrap();
     let apache = servers::apache();
@@ -333,7 +333,7 @@ async fn parts_are_sent_once_despite_announced_connection_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn small_files_share_connections_that_end_now_and_then() {
+async fn small_files_arrive_over_connections_that_end_now_and_then() {
     let Some((server, log)) = servers::apache_that_hangs_up(7) else { return };
     let journals = tempfile::tempdir().unwrap();
     let storage = storage(&server.url, &journals).await;

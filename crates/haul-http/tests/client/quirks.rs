@@ -110,7 +110,8 @@ async fn a_server_that_refuses_options_is_used_without_features() {
     }
 }
 
-/// A multistatus without the length of the file. HEAD does not report it either, as its response is encoded.
+/// The reply to a lookup of a part file by a server that reports no length: PROPFIND omits it, and the response to HEAD
+/// is encoded.
 fn without_length(request: &Request) -> Option<Reply> {
     let body = format!(
         "<D:multistatus xmlns:D=\"DAV:\"><D:response><D:href>{}</D:href><D:propstat><D:prop>\

@@ -105,7 +105,7 @@ fn the_names_of_properties_are_those_that_can_be_requested() {
         let named = "<propfind xmlns='DAV:'><propname/></propfind>";
         let (_, named) = propfind(&site, path, "0", named);
         let (_, requested) = propfind(&site, path, "0", &all);
-        // Without their content.
+        // Without the elements in the properties.
         let (found, _) = requested.split_once("HTTP/1.1 200 OK").unwrap();
         let (named, _) = named.split_once("HTTP/1.1 200 OK").unwrap();
         let inside = ["D:collection", "D:lockentry", "D:lockscope", "D:locktype"];

@@ -105,7 +105,7 @@ impl Shared {
         if self.present(to).await? != Present::Nothing {
             return Err(self.error(ErrorKind::AlreadyExists, "copy", to));
         }
-        // A part folder is never taken for a split file; it is renamed when it is complete.
+        // Built in a part folder, which is never taken for a split file, and renamed when it is complete.
         let rule = super::Rule { longest: layout.part, part: layout.part };
         let options = CreateOptions { size: Some(layout.size()), ..CreateOptions::default() };
         let writer = SplitWriter::create(Arc::clone(self), rule, to, &options).await?;

@@ -2,9 +2,9 @@
 //!
 //! An incomplete split file is `.NAME.haul-part/LENGTH/`, named after the length of its parts, so
 //! that a later run with another length does not resume it. In it, each part is a file of the inner
-//! storage, with a part file of its own. The commit renames every part, and then the folder. If a
-//! run is killed in between, the next one finds parts with final names and renames them back to
-//! part files.
+//! storage, with a part file of its own. The commit renames every part, and then the folder (or the
+//! part, if there is only one). If a run is killed in between, the next one finds parts with final
+//! names and renames them back to part files.
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
@@ -137,7 +137,8 @@ impl SplitWriter {
 }
 
 impl Shared {
-    /// Creates and locks the folder of an incomplete file.
+    /// Creates the folder of an incomplete file, unless it exists, and locks it; `None` if the inner storage has no
+    /// locks.
     async fn part_folder(&self, path: &RelPath, outer: &RelPath) -> Result<Option<Lock>> {
         for _ in 0..RACES {
             match self.inner.create_dir(outer).await {

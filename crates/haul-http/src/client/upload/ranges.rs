@@ -234,7 +234,8 @@ async fn copy(file: &HttpFile, shorter: &StreamUpload, size: u64) -> Result<()> 
     shorter.commit(size, &replace).await
 }
 
-/// Creates an empty part file for `path`. With `only_new`, returns `false` if it exists already.
+/// Creates the part file of `path`, or empties an existing one; with `only_new`, leaves that unchanged and returns
+/// `false`.
 async fn begin(inner: &Inner, path: &RelPath, part: &RelPath, only_new: bool) -> Result<bool> {
     let mut empty = Request::new(Method::PUT, inner.url(part), "create");
     if only_new {

@@ -31,7 +31,8 @@ use crate::parse::Url;
 /// Pieces queued for sending. Together with the kernel's buffers that is enough for a lane.
 const WAITING: usize = 2;
 
-/// Time limit of the response: the server may have to copy or scan the file first.
+/// Time limit of each wait for the server: to read the next piece, and to respond, before which it may have to copy or
+/// scan the file.
 const RESPONSE_WITHIN: Duration = Duration::from_secs(600);
 
 /// After this time a server has usually noticed that an upload was cut off.
@@ -55,7 +56,7 @@ pub(super) struct StreamUpload {
 
 #[derive(Debug)]
 struct Sending {
-    /// `None` before it has begun, and once it has ended.
+    /// `None` before the PUT has begun, and once nothing more is sent.
     pieces: Option<mpsc::Sender<Bytes>>,
     put: Option<JoinHandle<Result<()>>>,
     begun: bool,
@@ -232,10 +233,7 @@ async fn put(inner: Arc<Inner>, request: Request, body: Option<Stream>) -> Resul
             // The retry does not send `Expect: 100-continue`.
             let error = Error::new(ErrorKind::Unreachable, "write").at(&url);
             return Err(error
-                .because(
-                    "the server returned 417 Expectation \
-                                      Failed",
-                )
+                .because("the server returned 417 Expectation Failed")
                 .with_retry(Retry::FromStart));
         }
         return Err(error::of_status(status, "write", &url));

@@ -15,7 +15,7 @@ pub const PREFIX: usize = 64 << 10;
 /// something.
 const TITLES: [&str; 3] = ["index of /", "directory listing for /", "directory: /"];
 
-/// Text before a path, or its last name, in titles that omit the first slash.
+/// Text before a path, or before its last name, in titles that omit the first slash.
 const BEFORE_NAMES: [&str; 7] = [
     "index of ",
     "directory listing for ",
@@ -99,7 +99,7 @@ pub(super) fn is_listing(base: &Base, page: &[u8]) -> bool {
     seen.is_little_but_children()
 }
 
-/// A page without a tag at its end that has no end: half a link would be one that leads elsewhere.
+/// The page without an unfinished tag at its end: half a link would count as one that leads elsewhere.
 fn without_cut_tag(page: &[u8]) -> &[u8] {
     let last = page.iter().rposition(|byte| *byte == b'<');
     last.filter(|last| !page[*last..].contains(&b'>')).map_or(page, |last| &page[..last])

@@ -55,7 +55,7 @@ fn real_pages_list_the_same_files_without_rounded_sizes() {
     }
 }
 
-/// Formerly, a long page without a title was none if the part that is examined ended within the escape of a link.
+/// Formerly, a long page without a title was not recognised if the examined part ended within an escape in a link.
 #[test]
 fn a_long_page_is_recognised_wherever_the_examined_part_ends() {
     for padding in 0..40 {
