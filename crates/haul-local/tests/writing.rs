@@ -1,4 +1,5 @@
-//! Writing: part files, their locks and journals, renames, full disks, metadata set by a commit.
+//! Writing: part files, their locks and journals, full disks, commits and their metadata, links, copies within the
+//! kernel, locks of directories.
 
 mod common;
 
@@ -19,7 +20,7 @@ use haul_storage::{
 };
 
 #[tokio::test]
-async fn before_the_commit_only_a_private_part_file_exists() {
+async fn before_the_commit_only_a_private_part_file_and_journal_exist() {
     let root = tempfile::tempdir().unwrap();
     for storage in both(root.path()) {
         let options = CreateOptions { source: Some(source(6)), ..CreateOptions::default() };
@@ -84,7 +85,7 @@ async fn concurrent_writers_never_share_a_part_file() {
     assert_eq!(names(root.path()), ["file"]);
 }
 
-/// Its journal used to be removed, so that the other run could not resume after a kill.
+/// Formerly, the journal of the other run was removed, so that it could not resume after a kill.
 #[tokio::test]
 async fn a_small_write_leaves_the_journal_of_another_run_alone() {
     let root = tempfile::tempdir().unwrap();
@@ -529,7 +530,7 @@ async fn a_copy_within_the_kernel_is_exact_or_declined() {
     }
     let writer = portable.create(&path("copy"), &CreateOptions::default()).await.unwrap();
     assert!(!writer.copy_from(&*source, ranges[0]).await.unwrap());
-    // Between file systems, if this machine has two.
+    // Between two file systems, if this machine has /dev/shm.
     if let Ok(shm) = tempfile::tempdir_in("/dev/shm") {
         let writer = open(shm.path()).create(&path("copy"), &CreateOptions::default()).await;
         let writer = writer.unwrap();

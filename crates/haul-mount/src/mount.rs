@@ -262,7 +262,7 @@ impl MountBuilder {
         self
     }
 
-    /// A request fails after this time without progress.
+    /// A read fails after this time without progress, most other requests after this time in all.
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
@@ -310,8 +310,8 @@ impl MountBuilder {
         self
     }
 
-    /// Caches contents of files in a directory, at most `size` bytes. It is created if it does not exist; no other
-    /// mount may use it at the same time.
+    /// Caches contents of files in a directory, at most `size` bytes. The directory is created if it does not exist; no
+    /// other mount may use it at the same time.
     pub fn cache(mut self, directory: PathBuf, size: u64) -> Self {
         self.cache = Some((directory, size));
         self
@@ -339,8 +339,8 @@ impl MountBuilder {
     /// Mounts at `point`. When this returns, processes can use the mount.
     ///
     /// # Errors
-    /// If the mount point is unsuitable, the cache or the spool cannot be opened, or the system refuses to mount; with
-    /// a hint, if one is known.
+    /// If the mount point is unsuitable, the cache or the spool cannot be opened, threads cannot be started, or the
+    /// system refuses to mount; with a hint, if one is known.
     pub fn mount(self, point: &Path) -> Result<Mount> {
         let point = checked(point, self.nonempty)?;
         let threads = thread::available_parallelism().map_or(2, usize::from).clamp(2, 4);

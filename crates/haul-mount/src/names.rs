@@ -22,7 +22,7 @@ use crate::survey::Survey;
 use crate::tree::Tree;
 use crate::write::{Overlay, below};
 
-/// Nodes that listings may add to the table, about 300 bytes each.
+/// Number of nodes from which listings add no more, about 300 bytes each.
 const MOST_NODES: usize = 200_000;
 
 /// The pause before a request to the storage is repeated; it doubles each time.
@@ -40,7 +40,7 @@ pub(crate) struct Shown {
     pub(crate) umask: u32,
     /// How long attributes are used.
     pub(crate) ages: Ages,
-    /// A request fails after this time without progress.
+    /// A request fails after this time.
     pub(crate) timeout: Duration,
 }
 

@@ -31,7 +31,7 @@ struct Node {
 }
 
 impl Tree {
-    /// A table with the root. Beyond `most` nodes listings add none; what programs look up is always added.
+    /// A table with the root. Beyond `most` nodes, listings add none; names that are looked up are always added.
     pub(crate) fn new(most: usize) -> Self {
         let root = Node {
             parent: ROOT,

@@ -11,8 +11,8 @@ const MINOR: u32 = 38;
 /// Longest request and response in bytes, without their heads.
 pub(crate) const MAX_REQUEST: u32 = 1 << 20;
 
-/// Pages of the longest request. A kernel with larger pages allows longer requests than [`MAX_REQUEST`]; a response
-/// may be shorter.
+/// Pages of the longest request. With larger pages, these are more than [`MAX_REQUEST`] bytes: the mount option
+/// `max_read` limits reads, and `Listing` its own length.
 const MAX_PAGES: u16 = (MAX_REQUEST / 4096) as u16;
 
 /// Most requests in flight for which no process waits (read-ahead of the kernel).
@@ -24,7 +24,7 @@ const CONGESTION: u16 = 48;
 /// link for as long as it knows the node, whatever the age of its attributes.
 mod flag {
     pub(super) const ASYNC_READ: u32 = 1 << 0;
-    /// OPEN truncates the file itself, with `O_TRUNC`: no SETATTR follows, which has no handle.
+    /// OPEN with `O_TRUNC` truncates the file itself; otherwise, a SETATTR without a handle would follow.
     pub(super) const ATOMIC_O_TRUNC: u32 = 1 << 3;
     pub(super) const BIG_WRITES: u32 = 1 << 5;
     pub(super) const AUTO_INVAL_DATA: u32 = 1 << 12;
@@ -88,7 +88,7 @@ pub(crate) fn negotiate(offered: &InitRequest) -> Negotiated {
         return Negotiated::TooOld;
     }
     let mut out = Out::with_capacity(64);
-    // The kernel reads ahead at most the `read_ahead_kb` of the mount: 128 KiB unless root changes it.
+    // The kernel reads ahead at most the `read_ahead_kb` of the mount: 128 KiB, unless root (also `attach`) sets more.
     out.u32(MAJOR).u32(MINOR).u32(MAX_REQUEST).u32(offered.flags & WANTED);
     // The unit of times, 1 ns.
     out.u16(MAX_BACKGROUND).u16(CONGESTION).u32(MAX_REQUEST).u32(1);

@@ -30,7 +30,7 @@ pub(crate) const NAME_MAX: usize = 255;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CodecError {
     /// A request ends before its last field.
-    #[error("a request {opcode} ends within its {field}")]
+    #[error("a request of type {opcode} ends within its {field}")]
     Truncated {
         /// The operation.
         opcode: u32,
@@ -38,7 +38,7 @@ pub(crate) enum CodecError {
         field: &'static str,
     },
     /// The length in the header is not that of the request, or the header is incomplete.
-    #[error("a request of {bytes} bytes has the length {length} in it")]
+    #[error("a request of {bytes} bytes has the length {length} in its header")]
     Length {
         /// The length in the header.
         length: u32,

@@ -129,7 +129,8 @@ pub(crate) fn reply_head(unique: u64, error: Option<Errno>, body: usize) -> [u8;
     head
 }
 
-/// The notice that a name in a directory belongs to another node (`FUSE_NOTIFY_INVAL_ENTRY`): the kernel looks it up.
+/// The notice that a name in a directory belongs to another node (`FUSE_NOTIFY_INVAL_ENTRY`): the kernel looks it
+/// up again.
 pub(crate) fn outdated_entry(parent: u64, name: &[u8]) -> Vec<u8> {
     const INVAL_ENTRY: u32 = 3;
     let length = u32::try_from(name.len()).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! What all open files share: the storage, the share of the link, and the blocks in memory.
+//! What all open files share: the storage, the share of the link, the blocks in memory, and the cache on disk.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -18,7 +18,7 @@ use crate::status::{MemoryStatus, OpenFile, ReadCounts, Status, WindowStatus};
 /// Longest single request that reads ahead, in bytes.
 const MOST_RUN: u64 = 4 << 20;
 
-/// A stream has read this many times as much as one request reads ahead.
+/// A request reads ahead at most what its stream has read so far, divided by this.
 const READ_PER_RUN: u64 = 16;
 
 /// Shortest part of a request that is spread over lanes, in bytes: a little less than TCP sends in the first RTT.
@@ -108,7 +108,8 @@ impl Context {
         }
     }
 
-    /// Bytes that may be read ahead for a file: twice the window, at most its share of the budget of all files.
+    /// Bytes that may be read ahead for a file: twice the window, at most its share of the budget of all files, and at
+    /// least one block.
     pub(super) fn window(&self) -> u64 {
         let files = self.sequential.load(Ordering::Relaxed).max(1) as u64;
         let part = self.blocks().most_ahead() / files;
@@ -145,8 +146,8 @@ impl Context {
         }
     }
 
-    /// Length of the parts in which `bytes` bytes are requested that a process waits for. On a long path, each lane
-    /// carries a part: TCP sends 14 KiB in the first RTT over a connection that was idle.
+    /// Length of the parts in which `bytes` bytes are requested that a process waits for, or will soon. On a long path,
+    /// each lane carries a part: TCP sends 14 KiB in the first RTT over a connection that was idle.
     pub(super) fn part(&self, bytes: u64) -> u64 {
         let link = self.storage.link();
         let is_pipelined = self.storage.capabilities().pipelined_reads;
@@ -157,7 +158,7 @@ impl Context {
         bytes.div_ceil(lanes).next_multiple_of(PART_UNIT).max(LEAST_PART)
     }
 
-    /// Length in blocks of a request that reads `ahead` bytes ahead of a stream that has read `read` bytes. At the
+    /// Length in blocks of each request, if `ahead` bytes are read ahead of a stream that has read `read` bytes. At the
     /// beginning, lanes are in slow start: a long request would take many RTTs, while the stream waits for its first
     /// bytes.
     pub(super) fn run_blocks(&self, ahead: u64, read: u64) -> u64 {

@@ -2,7 +2,7 @@
 //!
 //! A block that arrives while its file changes on the server may belong to either version. So it is stored only after
 //! the server has confirmed, by a request that was sent after the block had arrived, that the version is still the
-//! same. Blocks that arrive during that request wait for the next one: at most one is in flight for each file.
+//! same. Blocks that arrive during that request wait for the next one: at most one is in flight for each version.
 
 use std::ops::Range as Indices;
 use std::sync::{Arc, Mutex};

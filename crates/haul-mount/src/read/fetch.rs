@@ -181,7 +181,7 @@ impl Version {
         }
     }
 
-    /// Confirms the version, again and again until no more blocks wait for that.
+    /// Confirms the version, again and again until no blocks wait for that.
     async fn confirm(self: Arc<Self>) {
         let Some(disk) = &self.disk else { return };
         while let Some(blocks) = disk.unconfirmed() {
@@ -354,7 +354,7 @@ impl Flight {
         }
     }
 
-    /// Waits for room in the window. Read-ahead waits behind all else, until a process waits for one of its blocks.
+    /// Waits for room in the window. Read-ahead has a lower priority, until a process waits for one of its blocks.
     async fn permit(&self, context: &Context, bytes: u64) -> Permit {
         if self.is_ahead {
             tokio::select! {

@@ -1,4 +1,4 @@
-//! Reading over a simulated link, in virtual time.
+//! Reading: over a simulated link, in virtual time; with a cache on disk, in real time.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -58,7 +58,7 @@ impl World {
         self.files.open(&RelPath::parse(path).unwrap()).await.unwrap().handle
     }
 
-    /// Reads as the kernel does, in requests of 128 KiB.
+    /// Reads as the kernel does by default, in requests of 128 KiB.
     async fn read(&self, handle: u64, range: Range) -> u64 {
         let (mut at, mut read) = (range.start(), 0);
         while at < range.end() {
@@ -348,7 +348,7 @@ impl Cached {
         Self { storage: Arc::clone(storage), files, cache }
     }
 
-    /// Reads ranges of "file" of 128 KiB each.
+    /// Opens "file", and reads these blocks of it.
     async fn read(&self, blocks: std::ops::Range<u64>) -> Vec<u8> {
         let opened = self.files.open(&RelPath::parse("file").unwrap()).await.unwrap();
         let mut content = Vec::new();

@@ -77,7 +77,7 @@ fn spawn(prepare: impl Fn(&mut Command) -> io::Result<()>) -> io::Result<Child> 
     Err(missing)
 }
 
-/// Receives the descriptor that the helper passes; `None` if it ended without.
+/// Receives the descriptor that the helper passes; `None` if the helper ended without doing so.
 fn receive(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

@@ -14,8 +14,9 @@ use super::mounts;
 /// The canonical path of a mount point. A mount of haul whose process has died is unmounted there first.
 ///
 /// # Errors
-/// If it is missing, not a directory, not empty (unless `nonempty`), the root directory, or already the mount point of
-/// haul or of a program that has ended. Most of these errors have a hint.
+/// If it is missing, unreadable, not a directory, not empty (unless `nonempty`), the root directory, or already a mount
+/// point of haul or of another program that has ended; or if a dead mount of haul cannot be unmounted. Most of these
+/// errors have a hint.
 pub(crate) fn checked(point: &Path, nonempty: bool) -> Result<PathBuf> {
     let path = match point.canonicalize() {
         Ok(path) => path,

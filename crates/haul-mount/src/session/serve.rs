@@ -91,7 +91,8 @@ impl Session {
         Ok(session)
     }
 
-    /// Sends notices, from threads of `runtime` that may wait: the kernel may hold locks during requests.
+    /// A function that sends notices, and does not wait: the kernel may hold locks during requests, so threads of
+    /// `runtime` that may block send them.
     pub(crate) fn notifier(&self, runtime: &Handle) -> impl Fn(Vec<u8>) + Send + Sync + 'static {
         let (device, runtime) = (Arc::downgrade(&self.device), runtime.clone());
         move |notice| {

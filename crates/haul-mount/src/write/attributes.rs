@@ -64,8 +64,8 @@ impl Changes {
         let path = self.names.path(node)?;
         let file = self.writable(node, &path).await?;
         let done = file.set_size(size).map_err(|error| spool_errno(&error));
-        // If another process has it open to write, the change is a part of what that process writes, and the file is
-        // complete once it has closed it.
+        // If another process has the file open to write, the change is a part of what that process writes, and the file
+        // is complete once that process has closed it.
         let is_only_writer = file.state().handles.writers == 1;
         let done = match done {
             Ok(()) if is_only_writer => self.settle(&file, true).await,

@@ -1,5 +1,5 @@
-//! Files that are not stored under their name: conflict copies, and what can no longer be completed. And part files on
-//! the server that no upload continues.
+//! Files that are not stored under their name (conflict copies, and files that can no longer be completed), and part
+//! files on the server that no upload continues.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,19 +15,19 @@ use super::upload::Uploader;
 /// Most conflict copies of a file on a day.
 const MOST_COPIES: u32 = 1000;
 
-/// The pauses after failed attempts to remove a part file.
+/// The pauses after failed attempts to remove a part file, in seconds.
 const PAUSES: [u64; 6] = [1, 4, 15, 60, 240, 900];
 
 impl Uploader {
-    /// A file is not to be stored under its name: it becomes a copy beside that. Programs that have it open go on with
-    /// the copy. The caller holds the gate of the file.
+    /// Makes a file that must not be stored under its name a copy beside that name. Programs that have it open go on
+    /// with the copy. The caller holds the gate of the file.
     pub(super) async fn put_beside(&self, file: &Arc<Pending>, reason: Reason) -> Result<()> {
         let (path, before) = {
             let state = file.state();
             (state.path.clone(), state.upload.copy.clone())
         };
         let Some(path) = path else { return Ok(()) };
-        // The name of a copy may have been taken meanwhile.
+        // A file that is a copy already, and whose name was taken meanwhile, remains a copy of the same original.
         let before = before.filter(|copy| copy.original.parent() == path.parent());
         let copy = before.unwrap_or_else(|| ConflictCopy { original: path.clone(), reason });
         let Some(to) = self.free_copy(&copy.original).await? else {
@@ -55,8 +55,8 @@ impl Uploader {
         file.settle(&self.spool, &self.names.root, false).await
     }
 
-    /// The error of fetching the rest of a file. If the rest is gone, the file makes room for what the server has; it
-    /// stays in the spool. The caller holds the gate of the file.
+    /// Returns the error of fetching the rest of a file. If the rest is gone, the file becomes a copy beside its name,
+    /// which then shows what the server has; the copy stays in the spool. The caller holds the gate of the file.
     pub(super) async fn unless_stranded(&self, file: &Arc<Pending>, error: Error) -> Error {
         if !matches!(error.kind(), ErrorKind::Changed | ErrorKind::NotFound) {
             return error;
@@ -88,7 +88,7 @@ impl Uploader {
         error
     }
 
-    /// As [`Uploader::unless_stranded`], for a read.
+    /// As [`Uploader::unless_stranded`], for a read: acquires the gate of the file itself.
     pub(super) async fn unread(&self, file: &Arc<Pending>, error: Error) -> Error {
         let _gate = file.gate.lock().await;
         let was_stranded = file.state().is_stranded();

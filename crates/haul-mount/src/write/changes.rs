@@ -137,7 +137,7 @@ impl Changes {
             if self.overlay.get(&copy).is_none() {
                 let mut state = file.state();
                 state.move_to(copy.clone(), Onto::default());
-                // It would be fetched from the path of the copy.
+                // The rest would be fetched from the path of the copy.
                 state.lose_rest();
                 drop(state);
                 self.overlay.add(&copy, file);
@@ -300,7 +300,7 @@ impl Drop for Response {
 impl Changes {
     /// Waits until the files that were closed are uploaded, at most `patience` without progress. Returns how many files
     /// are left. The file system is unmounted. With `all_closed`, no process had a file open then: handles that are
-    /// left are those of which the RELEASE did not arrive.
+    /// left are those whose RELEASE did not arrive.
     pub(crate) async fn drained(&self, patience: Duration, all_closed: bool) -> usize {
         let files = self.overlay.all();
         for file in &files {

@@ -48,7 +48,7 @@ impl Sender {
         Ok(alike.iter().any(is_known) || self.is_one_of(&alike, existing).await?)
     }
 
-    /// The digest of a file on the server; `None` if it changes meanwhile.
+    /// The digest of a file on the server; `None` if it is changed or removed meanwhile.
     async fn stored_digest(&self, existing: &Entry) -> Result<Option<blake3::Hash>> {
         let (path, size) = (&existing.path, existing.size);
         if size <= MOST_WHOLE {
@@ -63,7 +63,7 @@ impl Sender {
         Ok(read.await?.then(|| hasher.finalize()))
     }
 
-    /// The content of a file on the server; `None` if it is longer than `size` bytes, or changes meanwhile.
+    /// The content of a file on the server; `None` if it is longer than `size` bytes, or changed or removed meanwhile.
     async fn stored_content(&self, path: &RelPath, size: u64) -> Result<Option<Bytes>> {
         match self.storage.read_whole(path, size).await {
             Ok(whole) => Ok(Some(whole.bytes)),
@@ -155,14 +155,14 @@ impl Sender {
             snapshot.check(file)?;
             hasher.update(&content(file, next)?);
             left = rest;
-            // Other tasks of this thread go on meanwhile.
+            // Lets other tasks run on this thread.
             yield_now().await;
         }
         Ok(hasher.finalize())
     }
 }
 
-/// Whether an error says that the file is another one by now.
+/// Whether an error means that the file was changed, replaced or removed.
 const fn is_other(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::Changed | ErrorKind::NotFound)
 }

@@ -24,7 +24,7 @@ pub(super) struct ConflictCopy {
 pub(super) enum Reason {
     /// There is another version than the one that it replaces.
     Conflict,
-    /// It may be incomplete.
+    /// It was open when an earlier mount ended, so it may be incomplete.
     LeftOpen,
     /// Parts of it can no longer be fetched.
     Incomplete,

@@ -99,7 +99,8 @@ impl Filler {
         Ok(())
     }
 
-    /// Closes the handle by which the rest was read. Waits while the uploader sets metadata.
+    /// Closes the handle by which the rest was read. Waits while another task opens it, or sets the metadata of the
+    /// file on the server, or renames the file there.
     pub(super) async fn release(&self, file: &Pending) {
         if let Some(handle) = file.remote.lock().await.take() {
             self.files.release(handle);
@@ -125,7 +126,7 @@ impl Filler {
         let Some(path) = path else { return Err(Error::new(ErrorKind::NotFound, "read")) };
         let handle = self.names.retried(|| self.files.open_anew(&path)).await?;
         let mut unchecked = Unchecked { files: &self.files, handle: Some(handle) };
-        // Requested after the open, so that it describes the version that was opened.
+        // Requested after the open: if the base is still at the path now, it is what was opened.
         let now = self.names.requested(&path).await;
         let is_same = now.map(|known| known.entry.map(|entry| entry.identity()) == base);
         match is_same {

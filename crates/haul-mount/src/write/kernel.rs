@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use crate::fuse::outdated_entry;
 
-/// Sends a notice. It may wait for locks that the kernel holds during requests.
+/// Sends a notice in the background: the kernel may hold locks during requests.
 type Send = dyn Fn(Vec<u8>) + std::marker::Send + Sync;
 
 /// The way to the kernel, once there is a connection.

@@ -105,7 +105,7 @@ impl Changes {
         }
         let removed = self.names.storage.remove(&path).await;
         removed.map_err(|error| match error.kind() {
-            // As some servers call it.
+            // Some servers report these for a directory that is not empty.
             ErrorKind::AlreadyExists | ErrorKind::IsADirectory => Errno::NOTEMPTY,
             _ => change_errno(&error),
         })?;

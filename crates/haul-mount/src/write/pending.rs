@@ -394,7 +394,7 @@ impl Pending {
         self.state().is_partial() && !self.is_filling.swap(true, Ordering::AcqRel)
     }
 
-    /// Removes it from the spool. Handles can still read and write it.
+    /// Removes it from the spool. Handles can still read it.
     pub(super) fn remove(&self) {
         self.file.remove();
     }

@@ -284,7 +284,8 @@ impl Record {
         Some(self)
     }
 
-    /// Whether a head without a record has something of another version of haul.
+    /// Whether a head from which [`Record::read`] gets no record has something of another version of haul, or a record
+    /// whose map is missing or damaged.
     pub(super) fn is_of_other(head: &[u8]) -> bool {
         let is_other = |magic: &[u8]| magic != MAGIC && magic.iter().any(|byte| *byte != 0);
         let mut slots = head.chunks(SLOT);

@@ -181,7 +181,7 @@ impl Changes {
                 file.note_failure(&self.names.root, error);
                 return Err(if number == Errno::NOENT { Errno::STALE } else { number });
             }
-            // By its path, it would be fetched from another file.
+            // By its path, its rest would be fetched from another file.
             file.state().lose_rest();
         }
         file.state().generations.uploaded = 0;
@@ -280,10 +280,10 @@ impl Changes {
         Ok(())
     }
 
-    /// The version at the new path, to which `before` was renamed. Servers may change its tag and identity.
+    /// The version at the new path, to which `before` was renamed. Servers may change its tag and file ID.
     async fn renamed_version(&self, before: &Entry, to: &RelPath) -> Identity {
         let was = before.identity();
-        // Without an answer: servers need not change the version when they rename.
+        // Without a response, the version counts as unchanged: servers need not change it when they rename.
         let found = self.names.retried(|| self.names.storage.stat(to)).await;
         let Ok(found) = found.map(|found| found.identity()) else { return was };
         let is_same = (found.size, found.modified) == (was.size, was.modified)

@@ -209,8 +209,8 @@ impl Sender {
         Ok(snapshot.sent(None))
     }
 
-    /// The upload is done without the part file that an earlier one may have left. If this fails, the next attempt finds
-    /// the upload, and only does this.
+    /// Removes the part file that an earlier attempt may have left, and that this upload did not use. If that fails,
+    /// the next attempt finds that the upload is done, and only repeats this.
     async fn remove_old_part(&self, snapshot: &Snapshot) -> Result<()> {
         if snapshot.has_part { self.remove_part(&snapshot.path).await } else { Ok(()) }
     }

@@ -8,7 +8,7 @@ use haul_storage::{Capabilities, Entry, RelPath, Timestamp};
 /// Most uploads of a file that are remembered.
 const MOST: usize = 4;
 
-/// Two versions of the same size with times in larger steps may have the same time, in nanoseconds.
+/// Coarsest step of times that distinguishes versions of the same size, in nanoseconds.
 const FINE: u64 = 1_000_000;
 
 /// What was sent to the server from here.
@@ -56,7 +56,7 @@ pub(super) struct Attempt {
     pub(super) has_part: bool,
 }
 
-/// The uploads of a file that may have reached the server since it has reported a version.
+/// The uploads of a file that may have reached the server since the server last reported a version of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Attempts(Vec<Attempt>);
 
@@ -95,7 +95,7 @@ impl Attempts {
         self.0.retain(|attempt| attempt.has_part || attempt.path != *path);
     }
 
-    /// Adds those of a file that is replaced at a path, where the next upload continues with the part file.
+    /// Adds the attempts of a file that is replaced at a path: the next upload to that path continues its part file.
     pub(super) fn inherit(&mut self, other: &Self, path: &RelPath) {
         let others = other.0.iter().filter(|attempt| attempt.path == *path);
         others.for_each(|attempt| self.begin(attempt.clone()));
@@ -115,7 +115,7 @@ impl Attempts {
         here.for_each(|attempt| attempt.has_part = false);
     }
 
-    /// Directories above were renamed: `moved` returns the new path of one below, or the same.
+    /// A directory was renamed: `moved` returns the new path of an attempt below it, and `None` for others.
     pub(super) fn follow(&mut self, moved: impl Fn(&RelPath) -> Option<RelPath>) {
         for attempt in &mut self.0 {
             if let Some(path) = moved(&attempt.path) {

@@ -7,8 +7,8 @@
 //! SPOOL/KEY/NUMBER.MAP  ranges of a record that are too many for its head; MAP is their digest
 //! ```
 //!
-//! KEY is a hash of the location. A spool file exists from the first open for writing until the upload is done. One
-//! without a valid head was never closed.
+//! KEY is a hash of the identity of the location. A spool file exists from the first open for writing until the upload
+//! is done. One without a valid head was never closed.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -90,16 +90,16 @@ impl Spool {
         spools.join(key)
     }
 
-    /// The spool of a location whose text identifies it.
+    /// Opens the spool of a location that its text identifies.
     #[cfg(test)]
     pub(crate) fn open(spools: &Path, location: &str) -> Result<Self> {
         Self::open_as(spools, location, location)
     }
 
-    /// Opens or creates the spool of a location, and locks it. `location` is only shown.
+    /// Opens or creates the spool of the location that `identity` identifies, and locks it. `location` is only shown.
     ///
     /// # Errors
-    /// `Busy` if another process has it open.
+    /// `Busy` if another process has it open, and those of the file system.
     pub(crate) fn open_as(spools: &Path, identity: &str, location: &str) -> Result<Self> {
         let path = Self::directory_of(spools, identity);
         let failed = |error| Error::from_io("open the spool", error).at(path.display());
@@ -149,7 +149,8 @@ impl Spool {
     }
 
     /// The files that an earlier process has left, with their records. Files without one are removed: they were never
-    /// closed, and their paths are unknown. Files of another version of haul are left to it.
+    /// closed, and their paths are unknown. Files of another version of haul, and files that have only records whose
+    /// maps are missing, stay.
     pub(super) fn recover(&self) -> io::Result<Vec<(SpoolFile, Record)>> {
         let mut found = Vec::new();
         let mut maps = self.maps()?;
