@@ -1,4 +1,4 @@
-//! Real mounts that are written, as root where `/dev/fuse` exists; elsewhere the tests report that they are skipped.
+//! Writing to real mounts, as root where `/dev/fuse` exists; elsewhere the tests report that they are skipped.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 #![expect(clippy::print_stderr, reason = "a skipped test prints that")]
@@ -621,7 +621,7 @@ fn a_file_that_is_rewritten_while_others_have_it_open_is_as_on_a_disk() {
     let Some(written) = written(local(target.path()), TempDir::new().unwrap()) else { return };
     let disk = TempDir::new().unwrap();
     let old = vec![7; 300_000];
-    // What the one writes that rewrites it, and what another one, which had it open before, writes at its own offset.
+    // What the process that rewrites the file writes, and what another one writes afterwards, which had it open before.
     let cases: [(&[u8], &[u8]); 4] = [(b"", b""), (b"new", b""), (b"", b"late"), (b"new", b"late")];
     for appends in [false, true] {
         for (number, (rewritten, late)) in cases.iter().enumerate() {

@@ -8,7 +8,7 @@ use haul_storage::Result;
 use tokio::process::Command;
 use zeroize::Zeroizing;
 
-/// Maximum number of password prompts for one host, as in ssh (`NumberOfPasswordPrompts`).
+/// Maximum number of password prompts for one host: the default of ssh (`NumberOfPasswordPrompts`).
 pub const MAX_PROMPTS: u32 = 3;
 
 /// Shown before another prompt if a typed password was refused; the same text as in ssh.
@@ -27,7 +27,7 @@ impl PasswordSource {
     /// Gets the password.
     ///
     /// # Errors
-    /// If the command fails or prints none; the reason as text.
+    /// If the command cannot be started, fails, or prints no password or one that is not UTF-8; the reason as text.
     pub async fn fetch(&self) -> Result<Secret, String> {
         match self {
             Self::Secret(secret) => Ok(secret.clone()),

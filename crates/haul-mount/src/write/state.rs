@@ -44,7 +44,7 @@ pub(super) struct State {
 struct Rest {
     end: u64,
     present: RangeSet,
-    /// The base is gone: they can no longer be fetched.
+    /// The missing bytes can no longer be fetched by the path, only by a handle that is still open.
     is_lost: bool,
 }
 
@@ -195,7 +195,7 @@ impl State {
             .collect()
     }
 
-    /// It has another path, and replaces there what `onto` describes.
+    /// Moves it to another path, where it replaces what `onto` describes.
     pub(super) fn move_to(&mut self, path: RelPath, onto: Onto) {
         if let Some(from) = self.path.take() {
             self.upload.attempts.leave(&from);
@@ -217,7 +217,7 @@ impl State {
         }
     }
 
-    /// Whether a part of it is not in the spool, and can no longer be fetched.
+    /// Whether a part of it is not in the spool, and can no longer be fetched by its path.
     pub(super) fn is_rest_lost(&self) -> bool {
         self.rest.as_ref().is_some_and(|rest| rest.is_lost)
     }

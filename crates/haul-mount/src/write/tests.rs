@@ -146,7 +146,7 @@ impl World {
 
 /// Runs a mount that is killed at the end. Returns its spools.
 fn killed(storage: &Arc<MemoryStorage>, run: impl AsyncFnOnce(&World)) -> TempDir {
-    // Its tasks end with it, as with the process of a mount.
+    // The tasks of the mount end with the runtime, as with the process of a mount.
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().start_paused(true).build().unwrap();
     runtime.block_on(async {
@@ -524,7 +524,7 @@ async fn a_file_that_is_moved_aside_has_a_reserved_name() {
     // Formerly, nothing named the only copy of the old file.
     let [path, aside] = ["b", ".b.haul-old"].map(|path| RelPath::parse(path).unwrap());
     assert_eq!(lock(&world.warnings)[..], [Warning::Aside { path, aside }]);
-    // What is aside does not prevent the next rename.
+    // The file that was moved aside does not prevent the next rename.
     storage.add_file("b", "newer");
     done(&world.change(ROOT, rename("a", "b")).await);
     assert_eq!((storage.paths(), storage.content("b")), (vec!["b".to_owned()], "new".into()));

@@ -114,7 +114,8 @@ impl Uploader {
     /// Waits until what was written so far is uploaded.
     ///
     /// # Errors
-    /// If an upload fails and a retry cannot help, or uploads fail for the timeout. The file stays queued.
+    /// If an upload fails and a retry cannot help, or uploads still fail after the timeout: the file stays queued. Also
+    /// if a part of the file can no longer be fetched: it is not queued then.
     pub(super) async fn wait(self: &Arc<Self>, file: &Arc<Pending>) -> Result<()> {
         let (wanted, failures) = {
             let mut state = file.state();
@@ -179,7 +180,7 @@ impl Uploader {
         file.note_failure(&self.names.root, error);
         let (path, copy) = {
             let mut state = file.state();
-            // Of a stranded one, the user knows.
+            // The user already knows of a stranded one.
             let warns = !was_serious && is_serious(&state) && !state.is_stranded();
             let path = state.path.clone().filter(|_| warns);
             (path.clone(), path.and_then(|_| state.take_warning()))

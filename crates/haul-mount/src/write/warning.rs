@@ -24,10 +24,10 @@ pub enum Warning {
         /// The copy, which has the content from here.
         copy: RelPath,
     },
-    /// A file has changed on the server before the parts of it that were not written here were fetched: what was
-    /// written is in the spool, under another name, and cannot be uploaded.
+    /// A file was changed or removed on the server before the parts of it that were not written here were fetched: what
+    /// was written is in the spool, under another name, and cannot be uploaded.
     Incomplete {
-        /// The file, which has the content of the server.
+        /// The file, which is as on the server.
         path: RelPath,
         /// The copy in the spool, of which only the parts that were written here can be read.
         copy: RelPath,

@@ -33,7 +33,7 @@ pub fn received(data: &[u8]) {
     {
         assert!(
             code.to_string().parse::<Code>() == Ok(code),
-            "a code does not survive its writing"
+            "a code does not survive formatting and parsing"
         );
     }
     if let Ok(bytes) = data.try_into()
@@ -46,7 +46,7 @@ pub fn received(data: &[u8]) {
     {
         assert!(
             preamble::encode_reverse(&hash) == *bytes,
-            "a preamble does not survive its encoding"
+            "a reverse preamble does not survive its encoding"
         );
     }
 }

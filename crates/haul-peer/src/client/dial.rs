@@ -294,7 +294,8 @@ async fn next_of(finds: &mut Option<Finds>) -> Option<SocketAddr> {
 /// The error of an address that did not connect within [`HEAD_START`] after the bridge.
 fn too_slow(address: SocketAddr) -> Error {
     let error = Error::new(ErrorKind::Unreachable, "connect").at(address);
-    error.because("no response as soon as through the bridge")
+    let limit = HEAD_START.as_millis();
+    error.because(format!("no connection within {limit} ms of the one through the bridge"))
 }
 
 /// One error for all candidates: only if no retry helps for any of them, none helps at all.

@@ -117,7 +117,7 @@ impl Sent {
 pub(super) struct Early {
     pub(super) path: RelPath,
     pub(super) lane: Arc<Lane>,
-    /// When the responses arrived: when the lane was accepted, or the entry, if a task had to wait for it.
+    /// When the responses arrived: when the lane was accepted, or when the entry arrived, if a task had to wait for it.
     pub(super) since: Instant,
     /// Locked by the task that waits for the entry. Only tasks that need the entry wait for this lock.
     pub(super) stat: Arc<Mutex<Looked>>,

@@ -94,7 +94,7 @@ impl PeerHost {
         self.reach.credentials.server_key.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// How the peer was reached.
+    /// How lanes reach the peer; `None` while no path is known.
     pub fn reached(&self) -> Option<Path> {
         reach::lock(&self.reach.paths.reached).path.clone()
     }
@@ -167,7 +167,7 @@ impl PeerHost {
     }
 
     /// Sends a request without waiting for its response, on any lane of the session. If there is no lane, or it is
-    /// lost, the next lane sends the request. If no lane follows, the server ends the session, and closes all of it.
+    /// lost, the next lane sends the request. If no lane follows, the server ends the session, and closes its files.
     fn post(&self, session: &Arc<Session>, body: to_server::Body) {
         session.notice(body);
         let lane = self.lanes.with(|_, open, _| {

@@ -29,7 +29,8 @@ impl PeerHost {
     /// Executes a request in the session of a lane.
     ///
     /// # Errors
-    /// That of the server. If the outcome cannot be learnt, `Unreachable`, or why no other lane could be opened.
+    /// That of the server, or if the request is too long. If the outcome cannot be learnt, `Unreachable`, or why no
+    /// other lane could be opened.
     pub(super) async fn once(
         &self,
         lane: Arc<Lane>,

@@ -95,7 +95,7 @@ impl Patience {
         self.waits.on_activity();
     }
 
-    /// A request with this limit is pending until the result is dropped. Returns nothing for [`SILENCE`].
+    /// A request with this limit is pending until the result is dropped. Returns `None` for limits up to [`SILENCE`].
     pub(super) fn expect(self: &Arc<Self>, limit: Duration) -> Option<Lasting> {
         (limit > SILENCE).then(|| {
             *self.lock().entry(limit).or_default() += 1;
@@ -121,7 +121,7 @@ impl Patience {
         }
     }
 
-    /// Awaits a response that is late by as much as a file's size demands. `size`, in bytes, is awaited only if the
+    /// Awaits a response that may be late by as much as a file's size demands. `size`, in bytes, is awaited only if the
     /// response is late, since most files are small.
     pub(super) async fn extended_by<T>(
         self: &Arc<Self>,
@@ -235,7 +235,7 @@ impl Subject {
             Body::Abort(_) => ("ABORT", None),
             Body::Reopen(_) => ("REOPEN", None),
             Body::WriteWhole(write) => ("WRITE-WHOLE", Some(&write.path)),
-            // No task waits for a response to these.
+            // The Welcome is awaited by `opener`. No task waits for a response to the others.
             Body::Hello(_)
             | Body::Cancel(_)
             | Body::Close(_)

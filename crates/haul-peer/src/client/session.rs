@@ -150,7 +150,7 @@ impl Responses {
     /// The next response.
     ///
     /// # Errors
-    /// That of the server, or if the lane of the request was lost.
+    /// That of the server; `Unreachable` if a lane was lost, or the wait was given up.
     pub(super) async fn next(&mut self) -> Result<Received> {
         match self.outcome().await {
             Some(Ok(Received::Message(to_client::Body::Failed(error)))) => Err(Error::from(error)),
@@ -209,12 +209,12 @@ impl Session {
         self.register_as(self.number(), lane, body)
     }
 
-    /// Registers a request that has a number.
+    /// Registers a request that already has a number.
     pub(super) fn register_as(&self, id: u32, lane: u64, body: &to_server::Body) -> Responses {
         self.insert(id, Some(lane), Expects::of(body), Subject::of(body))
     }
 
-    /// Registers a request that has a number and one response.
+    /// Registers a request that already has a number, and has one response.
     pub(super) fn register_once(&self, id: u32, lane: u64, subject: Subject) -> Responses {
         self.insert(id, Some(lane), Expects::ONE, subject)
     }
@@ -341,10 +341,9 @@ impl Session {
         }
     }
 
-    /// Fails the requests that may have been lost with a lane, and cancels those that are repeated under another number:
-    /// the server may still execute them. Notices are sent again. If the lane was closed, not
-    /// lost, all pieces and notices on it have arrived. The end of the last lane fails all requests, and clears the
-    /// outbox.
+    /// Fails the requests that may have been lost with a lane, and cancels those that are repeated under another
+    /// number: the server may still execute them. Notices are sent again. If the lane was closed, not lost, all pieces
+    /// and notices on it have arrived. The end of the last lane fails all requests, and clears the outbox.
     pub(super) fn lane_ended(&self, lane: u64, was_closed: bool) {
         let is_last = self.lanes.fetch_sub(1, Ordering::AcqRel) == 1;
         if is_last {

@@ -28,7 +28,7 @@ pub struct Peer {
     pub secret: Option<Secret>,
     /// When it was added, in seconds since 1970.
     pub first_seen: u64,
-    /// When it was last updated by another ticket, in seconds since 1970.
+    /// When its last ticket was added, in seconds since 1970.
     pub last_seen: u64,
 }
 

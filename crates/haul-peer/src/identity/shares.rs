@@ -1,9 +1,9 @@
 //! The secrets that the sharer has handed out: which of them are still valid, and for what.
 //!
-//! The file has a hash of each secret, with which a reader of the file cannot connect. The secret itself is stored as
-//! long as it is valid, because a share has the same ticket in every run ([`Shares::store`]). [`Shares`] refuses a
-//! secret that is not in the file, so an entry that has ended may be removed at any time. `haul share` uses the file only with
-//! `--keep`: other secrets are valid as long as their server runs.
+//! The file has a hash of each secret, with which a reader of the file cannot connect. The secret itself is stored
+//! until it is used up or revoked, because a share has the same ticket in every run ([`Shares::store`]). [`Shares`]
+//! refuses a secret that is not in the file, so an entry that has ended may be removed at any time. `haul share` uses
+//! the file only with `--keep`: other secrets are valid as long as their server runs.
 
 use std::fmt;
 use std::path::Path;
@@ -62,7 +62,7 @@ pub struct Share {
     /// When it was revoked.
     pub revoked: Option<u64>,
     hash: [u8; 32],
-    /// The secret and the port, while the secret is valid.
+    /// The secret and the port. Not saved once the secret is used up or revoked.
     stored: Option<(Secret, Option<u16>)>,
 }
 

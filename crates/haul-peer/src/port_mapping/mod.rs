@@ -98,7 +98,7 @@ impl PortMapping {
     ///
     /// # Errors
     /// Why there is no mapping: the router does not respond or refuses it, or is itself behind another router. The
-    /// cause may contain text that the router has sent.
+    /// cause may contain text that the router has sent. A second call fails, too.
     pub async fn address(&mut self) -> Result<Address> {
         let Some(outcome) = self.outcome.take() else {
             return Err(refused("the address was already returned"));

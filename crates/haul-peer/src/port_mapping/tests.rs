@@ -62,7 +62,8 @@ fn value<'a>(request: &'a str, name: &str) -> &'a str {
 fn page(request: &str, stream: &mut TcpStream, add: impl Fn(&str) -> Result<(), u16>) {
     let response = |name: &str, body: &str| {
         format!(
-            "<s:Envelope xmlns:s='e'><s:Body><u:{name}Response xmlns:u='{KIND}'>{body}</u:{name}Response></s:Body></s:Envelope>"
+            "<s:Envelope xmlns:s='e'><s:Body><u:{name}Response xmlns:u='{KIND}'>{body}\
+             </u:{name}Response></s:Body></s:Envelope>"
         )
     };
     if request.starts_with("GET /root.xml ") {

@@ -11,7 +11,7 @@ async fn until(storage: &MemoryStorage, operation: Operation) {
     }
 }
 
-/// Formerly, the next version found the one before, and took it for that of another program.
+/// Formerly, the upload of the next version found the one before, and took it for that of another program.
 #[tokio::test(start_paused = true)]
 async fn a_file_is_saved_again_after_the_response_to_its_upload_was_lost() {
     for (is_new, length) in [(true, 5), (false, 5), (true, 5 * MIB), (false, 5 * MIB)] {
@@ -64,7 +64,7 @@ fn a_file_is_saved_again_after_the_mount_was_killed_during_its_upload() {
     }
 }
 
-/// Formerly, theirs counted as the upload from here, which was lost.
+/// Formerly, the version of another program counted as the upload from here, whose content was lost.
 #[tokio::test(start_paused = true)]
 async fn a_version_of_the_same_size_and_second_is_compared() {
     let seconds = StoredTimes::seconds(0, 1 << 32);
@@ -98,7 +98,7 @@ async fn a_version_of_the_same_size_and_second_is_compared() {
     }
 }
 
-/// Where a mount was killed while it uploaded a file.
+/// The spools of a mount that was killed while it uploaded a file.
 fn killed_during_an_upload(storage: &Arc<MemoryStorage>) -> TempDir {
     let spools = killed(storage, async |world| {
         world.write_file("file", vec![7; 64 * MIB]).await;

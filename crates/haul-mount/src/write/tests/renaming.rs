@@ -11,7 +11,7 @@ async fn rewritten(world: &World, name: &str, content: &str) -> u64 {
     handle
 }
 
-/// Formerly, their version got the new name, and was overwritten there.
+/// Formerly, the version of the other program got the new name, and was overwritten there.
 #[tokio::test(start_paused = true)]
 async fn a_version_that_appears_before_the_file_is_renamed_stays() {
     for is_closed in [false, true] {
@@ -165,7 +165,7 @@ async fn editors_save_again_and_again() {
     assert!(lock(&world.warnings).is_empty());
 }
 
-/// Formerly, EISDIR, as some servers call it.
+/// Formerly, the error was EISDIR if the server reported that.
 #[tokio::test]
 async fn a_directory_that_is_not_empty_is_neither_replaced_nor_removed() {
     for kind in [ErrorKind::IsADirectory, ErrorKind::AlreadyExists, ErrorKind::NotEmpty] {

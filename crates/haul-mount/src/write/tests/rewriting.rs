@@ -1,10 +1,10 @@
-//! Files that programs open with `O_TRUNC` to rewrite them, and a mount that ends before they have closed these.
+//! Files that programs open with `O_TRUNC` to rewrite them, also if the mount ends before they are closed.
 
 use super::*;
 
 const REWRITE: u32 = READ_WRITE | 0o1000;
 
-/// As a shell does that runs a program with `>`: it closes the descriptor that it has duplicated.
+/// Opens the file like a shell that runs a program with `>`, which closes the descriptor that it has duplicated.
 async fn opened_by_a_shell(world: &World) -> u64 {
     let handle = world.open_with("file", REWRITE).await;
     done(&world.change(ROOT, Change::Flush(handle)).await);
@@ -26,7 +26,7 @@ fn a_file_that_was_about_to_be_rewritten_stays() {
 
 /// Formerly, the next mount replaced the file by an empty one.
 #[test]
-fn a_file_that_is_truncated_by_its_path_while_a_program_writes_it_stays() {
+fn a_file_that_is_truncated_by_its_path_while_a_program_has_it_open_stays() {
     let storage = MemoryStorage::new();
     storage.add_file("file", "complete");
     let spools = killed(&storage, async |world| {

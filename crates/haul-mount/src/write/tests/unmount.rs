@@ -19,7 +19,7 @@ async fn a_file_that_is_open_at_the_unmount_stays_for_the_next_mount() {
 fn a_file_with_thousands_of_changes_is_durable_before_its_rest_is_fetched() {
     const CHANGES: usize = 3000;
     const STEP: usize = 8192;
-    // Its tasks end with it, as with the process of a mount.
+    // The tasks of the mount end with its runtime, as with the process of a mount.
     let runtime = || {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         runtime.enable_all().start_paused(true).build().unwrap()
