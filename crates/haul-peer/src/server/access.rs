@@ -101,7 +101,7 @@ impl Access {
         Ok(Self { key, name, fan: Fan::new(storage), state: Arc::new(Mutex::new(state)) })
     }
 
-    /// Checks the proof of a Hello. Returns its session, and the Welcome.
+    /// Checks the proof of a Hello, and opens its session or joins it. Returns the session, and the Welcome.
     pub(super) async fn admit(
         &self,
         hello: &Hello,
@@ -124,7 +124,7 @@ impl Access {
         let session = Session::new(id, lanes, Arc::clone(&self.fan), &grant);
         let names = (self.name.as_str(), &token);
         let welcome = welcome(&session, &binding, &key, names).map_err(|_| Refusal::Busy)?;
-        // The last step that can fail. The use is on disk before the client is admitted.
+        // This is the last step that can fail. The use is on disk before the client is admitted.
         consume(&grant).await?;
         hold.is_used = true;
         self.open(&session, token, client_key);
@@ -168,11 +168,11 @@ impl Access {
         welcome.map(|welcome| (session, welcome)).map_err(|_| Refusal::Busy)
     }
 
-    /// The grant whose secret a client has proved to know, if it is still valid. A one-use grant is reserved for this
-    /// client.
+    /// The grant whose secret the Hello proves, if it is still valid. Reserves a place among the sessions for this
+    /// client, and a one-use grant. If there are too many sessions, ends the one without lanes for the longest time.
     fn choose(&self, hello: &Hello, binding: &Binding) -> Result<Chosen<'_>, Refusal> {
         let mut state = self.lock();
-        // All are tried, so that the time does not reveal which one has matched.
+        // All grants are tried, so that the time does not reveal which one has matched.
         let found: Vec<usize> = state
             .grants
             .iter()
@@ -221,7 +221,7 @@ impl Access {
         self.lock().sessions.values().map(|open| Arc::clone(&open.session)).collect()
     }
 
-    /// Ends a session.
+    /// Removes a session, and ends it.
     pub(super) fn forget(&self, session: &Session) {
         self.lock().sessions.remove(&session.id);
         // The session may have ended already.
@@ -238,7 +238,8 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 }
 
 impl State {
-    /// Ends the session that has been without lanes for the longest time, and returns it; `None` if all have some.
+    /// Ends the session that has been without lanes for the longest time, and returns it; `None` if none has lost all
+    /// its lanes.
     fn end_oldest(&mut self) -> Option<Arc<Session>> {
         let open = self.sessions.values();
         let idle = open.filter_map(|open| Some((open.session.without_lanes_since()?, open)));
@@ -424,7 +425,7 @@ mod tests {
 
     /// Formerly, its holder could make the sharer connect to any address, as long as the sharer ran.
     #[tokio::test]
-    async fn an_expired_or_used_ticket_admits_no_client() {
+    async fn an_expired_or_used_ticket_does_not_count_as_valid() {
         let grant = Grant::new(Secret::generate().unwrap());
         let expired = Grant { expires: Some(UNIX_EPOCH), ..grant.clone() };
         assert!(
@@ -444,7 +445,7 @@ mod tests {
 
     /// Formerly, its holder could make the sharer connect to any address, if another process had revoked it.
     #[tokio::test]
-    async fn a_revoked_ticket_admits_no_client() {
+    async fn a_revoked_ticket_does_not_count_as_valid() {
         let directory = tempfile::tempdir().unwrap();
         let shares = Shares::at(&directory.path().join("haul/shares.toml"));
         let label = "/data".to_owned();
@@ -479,7 +480,7 @@ mod tests {
             sessions[at].remove_lane(lanes[at]);
             sleep(Duration::from_secs(1)).await;
         }
-        // Its client returns, and leaves again.
+        // The client of the first one returns, and leaves again.
         let returned = sessions[5].add_lane(unbounded_channel().0, Bytes::new()).unwrap();
         sessions[5].remove_lane(returned);
         for at in [3, 7, 5] {

@@ -38,7 +38,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Before the Hello has been accepted.
+    /// Before the Hello has been accepted, and between a bridge and its clients.
     pub const EARLY: Self = Self { message: 4 << 10, data: 0 };
     /// Between authenticated peers.
     pub const FULL: Self = Self { message: 256 << 10, data: 1 << 20 };
@@ -118,7 +118,7 @@ pub fn message_frame(message: &impl prost::Message) -> Result<Bytes, WireError> 
     Ok(frame.freeze())
 }
 
-/// The headers of a bulk frame with `length` bytes of data, which follow them: at most [`Limits::FULL`].
+/// The headers of a bulk frame, which its data follows: `length` bytes, at most `data` of [`Limits::FULL`].
 pub fn bulk_head(bulk: &BulkHeader, length: usize) -> [u8; FRAME_HEADER + BULK_HEADER] {
     let mut head = [0; FRAME_HEADER + BULK_HEADER];
     head[..FRAME_HEADER].copy_from_slice(&header(kind::BULK, BULK_HEADER + length));

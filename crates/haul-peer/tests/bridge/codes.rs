@@ -208,6 +208,7 @@ async fn a_sharer_with_a_code_needs_the_token() {
         let error = offer.start().await.map(drop).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unauthenticated, "{error}");
     }
+    // Both sides need the bridge's key.
     let unknown = address(&bridge).with_key(None);
     let offer = CodeOffer::builder(unknown.clone(), ticket).start().await;
     assert_eq!(offer.map(drop).unwrap_err().kind(), ErrorKind::InvalidInput);

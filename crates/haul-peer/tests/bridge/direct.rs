@@ -172,7 +172,7 @@ async fn lanes_leave_the_bridge_for_a_direct_path() {
     assert_eq!(last, kind(), "{events:?}");
 }
 
-/// As of a share with --bridge-only, whose sharer hides its addresses.
+/// The tickets of `haul share --bridge-only` have no addresses: the sharer hides them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_ticket_without_addresses_is_used_through_the_bridge_only() {
     let bridge = bind(|builder| builder).await;

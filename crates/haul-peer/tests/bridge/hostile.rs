@@ -73,7 +73,7 @@ async fn giant_and_malformed_messages_are_refused() {
     assert_eq!(client.refused(to_bridge::Body::Register(request)).await, Refusal::Invalid);
     let request = client.join(&room, &[]);
     assert_eq!(client.refused(request).await, Refusal::Room);
-    assert!(client.receive().await.is_none(), "it was refused too often");
+    assert!(client.receive().await.is_none(), "the connection stays open after four refusals");
 }
 
 #[tokio::test]

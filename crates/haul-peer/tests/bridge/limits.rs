@@ -127,7 +127,7 @@ async fn a_silent_sharer_is_forgotten() {
     let bridge = with_limits(BridgeLimits { silence, ..BridgeLimits::default() }).await;
     let room = room();
     let mut sharer = sharer(&bridge, &room).await;
-    assert!(sharer.receive().await.is_none(), "the bridge closes the connection");
+    assert!(sharer.receive().await.is_none(), "the connection stays open");
     let mut client = Client::connect(&bridge).await;
     let request = client.join(&room, &[]);
     assert_eq!(client.refused(request).await, Refusal::Room);

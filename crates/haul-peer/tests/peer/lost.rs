@@ -132,7 +132,7 @@ async fn the_part_file_of_a_vanished_client_can_be_opened_at_once() {
     }
 }
 
-/// It has the same identity, secret and address.
+/// The restarted sharer has the same identity, secret and address.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sharer_that_was_restarted_is_found_again() {
     let directory = tempfile::tempdir().unwrap();

@@ -27,7 +27,7 @@ use tokio::runtime::Handle;
 /// Longer than any operation here takes, except the replacement of a silent lane.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A share of a directory, and a ticket for it.
+/// A server that shares a storage, and a ticket for it.
 struct Shared {
     server: PeerServer,
     ticket: Ticket,

@@ -57,7 +57,7 @@ impl Behind {
         self.proxy.cut_all();
     }
 
-    /// Requests a part file, and abandons the request the time `after` after the server has begun to execute it.
+    /// Requests a part file, and abandons the request once the server has been executing it for `after`.
     async fn abandon_create(&self, file: &RelPath, after: Duration) {
         let next = self.memory.faults().count(Operation::Create) + 1;
         let is_due = async {

@@ -1,4 +1,4 @@
-//! Clients that are refused, and the reasons that they receive.
+//! Clients and requests that are refused, the reasons that they receive, and the ends of sessions.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::time::{Duration, Instant, SystemTime};
@@ -45,7 +45,7 @@ async fn another_machine_at_the_address_is_noticed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_ticket_expires_by_the_clock_of_the_sharer() {
+async fn an_expired_ticket_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let past = SystemTime::now() - Duration::from_secs(1);
     let shared = share(directory.path(), |grant| grant.expires = Some(past)).await;
@@ -341,7 +341,7 @@ async fn a_lane_that_begins_without_a_valid_hello_is_refused_with_the_cause() {
     }
 }
 
-/// A server has at most 64 sessions, and a lost one lasts for up to another minute.
+/// A server has at most 64 sessions. Beyond these, only one whose lanes have ended makes room for another.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_that_its_client_has_closed_leaves_room_for_another() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
 //! Sharers that fall silent where the client waits for them: each wait is reported, and the report names what is
-//! expected. With a paused clock, `client::opener` tests when, and how long such a wait lasts.
+//! expected. The tests of `client::opener`, with a paused clock, check when waits are reported and when they end.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -24,7 +24,7 @@ use tokio::time::{sleep, timeout};
 
 use super::{PATIENCE, path, share_storage};
 
-/// Reports what was waited for.
+/// The waits that were reported.
 #[derive(Default)]
 struct Reports {
     all: Mutex<Vec<String>>,
@@ -32,7 +32,7 @@ struct Reports {
 }
 
 impl Reports {
-    /// Reports a host that is silent for 50 ms.
+    /// Adds a wait once the host has been silent for 50 ms.
     fn waits(self: &Arc<Self>) -> Waits {
         let sink = Arc::clone(self);
         let waits = Waits::new(move |wait| {
@@ -64,7 +64,7 @@ async fn open(ticket: &Ticket, waits: HostWaits) -> Result<Arc<PeerStorage>> {
 
 type Request = fn(&PeerStorage) -> BoxFuture<'_, Result<()>>;
 
-/// Requests of all kinds, each with the operation of the sharer's disk that hangs, and its report.
+/// Requests of most kinds, each with the operation of the sharer's disk that hangs, and the request's name in reports.
 fn requests() -> Vec<(Operation, Request, &'static str)> {
     vec![
         (

@@ -19,8 +19,8 @@ use super::session::{Room, Session};
 use crate::codec::{Extended, FileKind, Request, Response, Status, name};
 use crate::transport::Dial;
 
-/// Pauses before the retries of an idempotent operation whose lane was lost: 15.75 s in total, about as long
-/// as a server takes to restart.
+/// Pauses before the retries of an idempotent operation whose lane was lost, or whose server was busy: 15.75 s in
+/// total, about as long as a server takes to restart.
 const PAUSES_MS: [u64; 7] = [0, 250, 500, 1000, 2000, 4000, 8000];
 
 /// A server with its lanes, shared by any number of storages.
@@ -124,7 +124,8 @@ impl SftpHost {
     /// lookup is prefetched too.
     ///
     /// # Errors
-    /// If the server refuses, or cannot be reached.
+    /// `NotADirectory` if an ancestor is not a directory; `NotFound` if the server shows no directory of the path, or
+    /// if `..` follows one that does not exist. Also if the server refuses, or cannot be reached.
     pub async fn nearest(&self, path: &[u8], name: Option<&[u8]>) -> Result<Nearest> {
         let mut tries = self.tries();
         loop {
@@ -263,7 +264,7 @@ impl SftpHost {
         session.server().await
     }
 
-    /// Sends an idempotent request, and retries if the lane is lost.
+    /// Sends an idempotent request, and retries if the lane is lost or the server is busy ([`Tries`]).
     pub(super) async fn request_with_retries(&self, request: &Request) -> Result<Response> {
         let mut tries = self.tries();
         loop {

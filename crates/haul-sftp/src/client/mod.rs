@@ -1,10 +1,11 @@
 //! The client: a directory on a server as a storage.
 //!
-//! `host` is a server with its `lanes`, each a `session` over a channel. `storage` is a directory
-//! on it, with `read`, `write`, `whole` (small files), `naming` (renames of new files) and `list`.
+//! `host` is a server with its `lanes`, each a `session` over a channel; `shared` is the state of a session's tasks.
+//! `storage` is a directory on the server, with `read`, `write`, `whole` (small files), `part_file` (names of part
+//! files), `naming` (renames of new files), `list`, `digest` and `space`; `inner` is what it shares with its files.
 //! `handles` has the open handles of a file, one per lane; `opening` chooses the lane for an open.
 //! `prefetch`, `part`, `table` and `trailing_check` save RTTs. `directories` caches which paths are
-//! directories and not links, `patience` limits waits, `quirks` has what a server does not announce,
+//! directories and not links, `patience` limits waits, `server` has what a server announces, `quirks` what it does not,
 //! `attributes` what it allows to be set; `entry` and `error` translate.
 
 mod attributes;

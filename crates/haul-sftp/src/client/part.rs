@@ -1,4 +1,4 @@
-//! Single READs in flight, and those that lanes have prefetched along with their greetings.
+//! Single READs in flight, and those that lanes have prefetched along with their greeting or an open.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -136,7 +136,7 @@ pub(super) fn of_source(requested: &Bytes) -> Vec<Request> {
     ]
 }
 
-/// Requests that find the nearest existing directory among the `prefixes` of a destination's path, and look up `names`
+/// Requests that find the nearest existing directory among the `prefixes` of a destination's path, and look up `name`
 /// in the destination, if it is a directory.
 pub(super) fn of_destination(
     requested: &Bytes,
@@ -154,7 +154,8 @@ pub(super) fn of_destination(
     requests
 }
 
-/// Requests that open a source path if it is a file. Nothing else may be open on the lane.
+/// Requests that open a source path if it is a file. Nothing else may be open on the lane, since [`of_piece`] predicts
+/// the handle.
 pub(super) fn of_file(requested: &Bytes) -> Vec<Request> {
     let (path, flags, attrs) = (requested.clone(), OpenFlags::READ, Attrs::default());
     vec![Request::Stat(requested.clone()), Request::Open { path, flags, attrs }]

@@ -117,7 +117,7 @@ impl Session {
         self.prefetch.take(request)
     }
 
-    /// All prefetched responses to READDIR, whatever their directory.
+    /// Removes and returns all prefetched responses to READDIR, whatever their directory.
     pub(super) fn prefetched_names(&self) -> Vec<Pending> {
         self.prefetch.take_names()
     }
@@ -138,7 +138,7 @@ impl Session {
         self.prefetch.change(change);
     }
 
-    /// The prefetched READs of a file that was opened by a prefetched request.
+    /// Removes and returns the prefetched READs of a file that was opened by a prefetched request.
     pub(super) fn pieces(&self, handle: &Handle) -> Vec<(Range, Pending)> {
         self.prefetch.take_pieces(handle)
     }
@@ -350,7 +350,7 @@ fn dispatch(
     Ok(())
 }
 
-/// Completes the server's capabilities once its limits have arrived, one response after the greeting.
+/// Completes the server's capabilities once the response with its limits has arrived, which follows the greeting.
 async fn learn(shared: Arc<Shared>, extensions: Extensions, limits: Option<Pending>) {
     let limits = match limits {
         Some(pending) => Some(pending),

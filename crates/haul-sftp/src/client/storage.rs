@@ -43,7 +43,7 @@ impl SftpStorage {
     /// uploads; without it, interrupted uploads restart.
     ///
     /// # Errors
-    /// If the server cannot be reached.
+    /// If the server cannot be reached, or does not speak version 3 of SFTP.
     pub async fn open(
         host: Arc<SftpHost>,
         location: Location,
@@ -273,7 +273,6 @@ impl Storage for SftpStorage {
     }
 
     fn prefetch(&self, path: &RelPath) {
-        // A name that is too long for a part file is an error when it is created.
         let inner = &self.inner;
         // A name that is too long for a part file is an error when it is created.
         if inner.uploads.has_journal(&inner.upload_key(path))

@@ -29,7 +29,7 @@ const MOST: usize = 1500;
 /// The URL of the router's description.
 ///
 /// # Errors
-/// If the router does not respond.
+/// If the socket fails, or no response of the router has a URL at the router.
 pub(super) async fn search(route: Route) -> Result<RouterUrl> {
     let failed = |error| refused(io_cause(&error));
     let socket = UdpSocket::bind((route.own, 0)).await.map_err(failed)?;

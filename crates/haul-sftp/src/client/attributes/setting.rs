@@ -57,9 +57,9 @@ pub(in crate::client) async fn set_owner_first(
     Ok(())
 }
 
-/// Handles the response to a request that set `attrs` on the entry that is now at the path `at`. If
-/// it was refused, each attribute is tried alone, and those still refused are reported as warnings and, except for the
-/// owner, remembered for the host.
+/// Handles the response to a request that set `attrs` on the entry that is now at the path `at`. If it was refused, all
+/// are set by path if that has worked for an earlier file; otherwise, or if that is refused too, each attribute is
+/// tried alone. Those still refused are reported as warnings and, except for the owner, remembered for the host.
 pub(in crate::client) async fn settle(
     inner: &Inner,
     outcome: Result<()>,
