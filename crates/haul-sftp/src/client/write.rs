@@ -48,7 +48,7 @@ pub(super) struct SftpUpload {
     in_order: bool,
     /// End of the last byte that was written, as an offset.
     end: AtomicU64,
-    /// The part file is the only copy: the old file was renamed aside and could not be renamed back.
+    /// The part file may be the only copy: the old file was renamed aside and perhaps not renamed back.
     only_copy: AtomicBool,
 }
 
