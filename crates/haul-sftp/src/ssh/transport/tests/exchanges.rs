@@ -183,7 +183,7 @@ async fn a_signature_by_another_algorithm_than_negotiated_is_refused() {
         let text = refused(plan("rsa-sha2-512", hash, label)).await;
         assert!(text.contains("does not hold the private key"), "{hash:?} as {label}: {text}");
     }
-    // Each is correct by itself.
+    // Each is accepted if it was negotiated.
     for (hash, label) in [(sha512, "rsa-sha2-512"), (sha256, "rsa-sha2-256"), (None, "ssh-rsa")] {
         let more = ["HostKeyAlgorithms=+ssh-rsa"];
         let (connection, _server) = accepted_preferring(&more, plan(label, hash, label)).await;
