@@ -55,7 +55,7 @@ pub enum Compared {
     Extra(Entry),
     /// One of them could not be read; nothing below it was compared.
     Failed(Error),
-    /// This many more bytes were read.
+    /// This many more bytes were read, or are those of a hole.
     Progress(u64),
 }
 
@@ -64,7 +64,7 @@ pub enum Compared {
 pub struct Comparison {
     /// Files, links and special files that are equal, as far as they were compared.
     pub same: u64,
-    /// Of these, files of which only the size could be compared.
+    /// Of these, files without times to compare: only sizes were compared, and only if both are known.
     pub by_size: u64,
     /// Of these, files of which a server reported the digest instead of sending the bytes.
     pub reported: u64,
@@ -76,7 +76,7 @@ pub struct Comparison {
     pub extra: u64,
     /// Names that could not be read.
     pub failed: u64,
-    /// Bytes that were read, also of names that differ or could not be read to their end.
+    /// Bytes that were read, holes included, also of names that differ or could not be read to their end.
     pub bytes: u64,
     /// Whether it was stopped before its end.
     pub interrupted: bool,
@@ -98,8 +98,9 @@ pub struct Side<'a> {
     pub top: &'a RelPath,
 }
 
-/// Compares two directories and everything below them, or two files. `report` is called for what differs, in
-/// no particular order.
+/// Compares two directories and everything below them, or two files. `report` is called for each difference, failure
+/// and progress, in no particular order. After `cancel`, nothing more begins; files that are being read are read to
+/// their end.
 pub async fn compare(
     sides: (Side<'_>, Side<'_>),
     options: &CompareOptions,
@@ -177,7 +178,7 @@ enum Found {
     Same,
     /// The same content by the digest of a server.
     Reported,
-    /// The same size, and no times to compare.
+    /// The same size, or an unknown one, and no times to compare.
     SameSize,
     Event(Compared),
 }

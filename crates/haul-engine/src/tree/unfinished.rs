@@ -37,11 +37,11 @@ impl UnfinishedMove<'_> {
         }
     }
 
-    /// Notes that the move begins. Creates `to`, with the permission bits `mode` if it does not exist. If that fails, no
-    /// note is left in `from`.
+    /// Writes the notes: the move begins. If `to` does not exist, creates it with the permission bits `mode`. If that
+    /// fails, no note is left in `from`.
     ///
     /// # Errors
-    /// Those of creating and writing.
+    /// Those of creating and writing; `AlreadyExists` if something else has the name of a note.
     pub async fn begin(&self, mode: Option<u32>) -> Result<()> {
         let note = Bytes::from(unique().into_bytes());
         // First: without it, a rerun would take an empty `to` for a directory to move `from` into.
