@@ -64,7 +64,7 @@ pub enum Compared {
 pub struct Comparison {
     /// Files, links and special files that are equal, as far as they were compared.
     pub same: u64,
-    /// Of these, files without times to compare: only sizes were compared, and only if both are known.
+    /// Of these, files without times to compare: only sizes were compared.
     pub by_size: u64,
     /// Of these, files of which a server reported the digest instead of sending the bytes.
     pub reported: u64,
@@ -99,8 +99,7 @@ pub struct Side<'a> {
 }
 
 /// Compares two directories and everything below them, or two files. `report` is called for each difference, failure
-/// and progress, in no particular order. After `cancel`, nothing more begins; files that are being read are read to
-/// their end.
+/// and progress, in no particular order. With `cancel`, it ends at once: files that are being read count for nothing.
 pub async fn compare(
     sides: (Side<'_>, Side<'_>),
     options: &CompareOptions,
@@ -136,7 +135,12 @@ pub async fn compare(
             let Some(step) = ready.pop() else { break };
             running.push(pass.run(step));
         }
-        let Some(found) = running.next().await else { break };
+        let found = tokio::select! {
+            biased;
+            () = cancel.cancelled() => break,
+            found = running.next() => found,
+        };
+        let Some(found) = found else { break };
         for found in found {
             match found {
                 Found::Step(step) => ready.push(step),
@@ -256,7 +260,9 @@ impl Pass<'_> {
                 _ if a.same_content(b) == Some(true) => Ok(Found::Reported),
                 _ if a.same_content(b) == Some(false) => Ok(Found::Step(Step::Content(path))),
                 _ if self.options.checksum.is_some() => Ok(Found::Step(Step::Content(path))),
-                _ if !self.has_times(a, b) => Ok(Found::SameSize),
+                (Some(_), Some(_)) if !self.has_times(a, b) => Ok(Found::SameSize),
+                // Nothing but the content can be compared.
+                _ if !self.has_times(a, b) => Ok(Found::Step(Step::Content(path))),
                 _ if self.same_time(a, b) => Ok(Found::Same),
                 _ => differs(Difference::Time),
             },
