@@ -110,7 +110,7 @@ impl Bench {
 async fn files_of_all_sizes_match_their_digests() {
     for kind in KINDS {
         let mut bench = Bench::new(kind);
-        // None, one byte, one below, at and above the limit of one read, ranges of 512 KiB without and with a rest.
+        // Empty, one byte, one below, at and above the limit of one read, ranges of 512 KiB without and with a rest.
         let sizes = [0, 1, 65_535, 65_536, 65_537, 4 << 20, (9 << 20) + 7];
         for size in sizes {
             bench.add(&format!("dir/{size}"), &content(size));

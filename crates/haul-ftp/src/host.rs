@@ -1,7 +1,7 @@
 //! An FTP server: its lanes, and the mapping of paths in locations to paths on the server.
 //!
-//! A path of a location is relative to the root that the server shows. An empty path and one below `/~/` are relative
-//! to the login directory.
+//! A path of a location is relative to the root that the server shows. An empty path, one below `/~/` and one without a
+//! leading slash are relative to the login directory.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,8 +22,8 @@ use crate::server::Server;
 use crate::wire::listing::Found;
 use crate::wire::{Command, HashCommand, Reply};
 
-/// Pauses before the retries of an idempotent operation whose lane was lost: 15.75 s in total, about as long
-/// as a server takes to restart.
+/// Pauses before the retries of an idempotent operation whose lane was lost, or for which the server was busy: 15.75 s
+/// in total, about as long as a server takes to restart.
 const PAUSES_MS: [u64; 7] = [0, 250, 500, 1000, 2000, 4000, 8000];
 
 /// Number of these pauses (7.75 s in total) that are used before the first lane has been opened.
@@ -108,7 +108,8 @@ impl FtpHost {
     /// Resolves a path of a location on the server.
     ///
     /// # Errors
-    /// Those of connecting and logging in; `InvalidInput` for a path that cannot be sent.
+    /// Those of connecting and logging in; `InvalidInput` for a path that cannot be sent; `PermissionDenied` and others
+    /// if the server does not report what is there.
     pub async fn resolve(&self, path: &[u8]) -> Result<Resolved> {
         let server = self.server().await?;
         let path = absolute(&server.home, path);
@@ -285,8 +286,8 @@ impl Tries {
     /// Decides whether to retry after `error`, and waits for the pause before the retry.
     ///
     /// Retries a limited number of times if the lane was lost or the server is busy. Before the first lane has been
-    /// opened, only a busy server is retried: it may still count the connections of an earlier command. If a quirk of
-    /// the server was learnt meanwhile, the retry is immediate and does not count.
+    /// opened, only a busy server is retried: it may still count the connections of an earlier run of haul. If a quirk
+    /// of the server was learnt meanwhile, the retry is immediate and does not count.
     pub(crate) async fn again(&mut self, error: &Error) -> bool {
         self.tried = true;
         let lesson = self.lanes.learnt().since(&mut self.lessons);

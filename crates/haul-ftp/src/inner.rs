@@ -138,7 +138,7 @@ impl Inner {
         Err(self.at(invalid.because("the server's names are UTF-8, and this name is not"), path))
     }
 
-    /// The command that sets a file's time, if the server supports that.
+    /// The command that sets a file's time; `None` if there is no time to set, or the server cannot set times.
     pub(crate) fn set_time(&self, path: &[u8], time: Option<Timestamp>) -> Result<Option<Command>> {
         let text = |time| format_time(STORED_TIMES.stored(time));
         let Some((how, time)) = self.server.set_time().zip(time.and_then(text)) else {

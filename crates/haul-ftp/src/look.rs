@@ -1,5 +1,5 @@
-//! Stats a path: by `MLST` if the server supports it, otherwise by `CWD`, `MDTM` and `SIZE` in one flight,
-//! or by a listing of the parent directory if the server does not report lengths either.
+//! Stats a path: by `MLST` if the server supports it, otherwise by `CWD`, `MDTM` and `SIZE` in one flight, and by a
+//! listing of the parent directory if their replies do not show whether there is a file.
 
 use haul_storage::{EntryKind, Error, ErrorKind, Result};
 

@@ -64,8 +64,9 @@ struct Feed {
 }
 
 impl FtpUpload {
-    /// Begins an upload of `path`, which resumes an existing part file if `options.resume` is set. Otherwise STOR
-    /// creates or empties the part file later: at the first block, or at the commit of an empty file.
+    /// Begins an upload of `path`, which resumes an existing part file if `options.resume` is set, and the journal and
+    /// the server permit it. Otherwise STOR creates or empties the part file later: at the first block, or at the
+    /// commit of an empty file.
     pub(crate) async fn create(
         inner: &Arc<Inner>,
         path: &RelPath,

@@ -1071,7 +1071,8 @@ async fn a_corrupt_copy_that_can_be_read_only_under_its_name_does_not_stay() {
     }
 }
 
-/// Formerly, the old version on a server, where existing files are not looked up in advance, kept the name of its backup.
+/// Formerly, the old version on a server, where existing files are not looked up in advance, kept the name of its
+/// backup.
 #[tokio::test]
 async fn the_old_version_on_a_server_gets_its_name_back_after_a_corrupt_copy() {
     for fails in [false, true] {
@@ -1158,7 +1159,8 @@ async fn a_dripping_range_is_read_over_another_lane_even_in_a_small_window() {
     }
 }
 
-/// Formerly, an error of reading of the same kind, as of a response that cannot be decoded, removed the copy.
+/// Formerly, a read error of the same kind as a wrong digest (`Corrupt`, if a response cannot be decoded) removed the
+/// copy.
 #[tokio::test]
 async fn a_copy_that_cannot_be_read_back_under_its_name_stays() {
     let (source, destination) = (plain(), plain());

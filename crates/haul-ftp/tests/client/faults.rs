@@ -183,8 +183,8 @@ async fn the_old_file_remains_if_the_rename_fails_for_another_reason() {
     }
 }
 
-/// Lists `lines` lines that cannot be parsed, and reads a file after the first of them, while the listing holds the only
-/// lane. Returns the number of errors, and the last one.
+/// Lists `lines` lines that cannot be parsed, and reads a file after the first of them, while the listing holds the
+/// only lane. Returns the number of errors, and the last one.
 async fn errors_of(lines: usize) -> (usize, String) {
     let listing = Box::leak("?\r\n".repeat(lines).into_boxed_str()).as_bytes();
     let script = Script { listing, connections: 1, ..Script::default() };

@@ -15,7 +15,8 @@ pub struct Script {
     pub features: &'static [&'static str],
     /// Added to every reply to SIZE.
     pub size_is_off_by: i64,
-    /// Replies to these verbs or whole lines, instead of the usual ones.
+    /// Replies to these verbs or whole lines, instead of the usual ones. A text that ends with a dot stands for all
+    /// lines that begin with it.
     pub replies: &'static [(&'static str, &'static str)],
     /// The address in replies to PASV.
     pub address: &'static str,
@@ -37,7 +38,7 @@ pub struct Script {
     pub begins: &'static str,
     /// Connections beyond this many open ones get a 421.
     pub connections: usize,
-    /// A download ends after this many bytes, with this final reply.
+    /// A download or listing ends after this many bytes, with this final reply.
     pub cut_download: Option<(usize, &'static str)>,
     /// The same for the first upload; with an empty reply the control connection ends, too.
     pub cut_upload: Option<(usize, &'static str)>,

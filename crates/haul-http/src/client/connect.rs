@@ -56,7 +56,8 @@ pub struct Host {
 pub struct Connected<T> {
     /// The connection.
     pub stream: T,
-    /// The RTT of the TCP handshake; through a SOCKS proxy, that of the request to connect.
+    /// The RTT of the TCP handshake with the server or the HTTP proxy; through a SOCKS proxy, that of the request to
+    /// connect.
     pub rtt: Duration,
     /// Reads the kernel's RTT of the connection.
     pub gauge: Option<RttGauge>,

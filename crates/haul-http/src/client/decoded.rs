@@ -48,8 +48,8 @@ impl Decoder {
         }
     }
 
-    /// Ends the body. [`Decoder::next`] then returns the remaining decoded bytes. A body without a byte is empty with
-    /// `may_be_empty`: some servers announce a coding for empty files, too, and other clients accept that.
+    /// Ends the body. [`Decoder::next`] then returns the remaining decoded bytes. With `may_be_empty`, a body of no
+    /// bytes at all is valid: some servers announce a coding for empty files, too, and other clients accept that.
     ///
     /// # Errors
     /// If the body is truncated, or its checksum or length differs from that in its trailer.

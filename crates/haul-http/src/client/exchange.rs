@@ -127,9 +127,9 @@ impl Exchange {
         &self.transport
     }
 
-    /// Sends a request pipelined behind earlier ones: for a part of a file, or with one as its body. `expected` is the
-    /// length of the response's body in bytes. Returns the pending response and its lane. With `marker`, use the
-    /// response only after its [`Response::proof`].
+    /// Sends a request pipelined behind earlier ones: a small one, or one for a part of a file or with a part as its
+    /// body. `expected` is the expected length of the response's body in bytes. Returns the pending response and its
+    /// lane. With `marker`, use the response only after its [`Response::proof`].
     ///
     /// # Errors
     /// If no lane is open and none can be opened, the server has requested too long a pause, or the request cannot be
@@ -339,7 +339,7 @@ impl Exchange {
     /// Sends a request on a connection of its own. Any response counts as a success, whatever its status.
     ///
     /// # Errors
-    /// If there is no response.
+    /// If there is no response, or the server has requested too long a pause.
     pub(super) async fn send(
         &self,
         request: &Request,

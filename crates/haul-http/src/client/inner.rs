@@ -54,8 +54,8 @@ pub struct Learnt {
 /// Cached facts about some files.
 #[derive(Debug, Default)]
 pub struct Files {
-    /// Files that were open before the storage ([`HttpStorage::put`](super::storage::HttpStorage::put)), for the next
-    /// open.
+    /// Files that were open before the storage ([`HttpStorage::put`](super::storage::HttpStorage::put)), until they are
+    /// opened or read.
     opened: Mutex<HashMap<RelPath, HttpFile>>,
     /// URLs that do not follow from the path, such as those with a query or with other percent-encoding.
     given: Mutex<HashMap<RelPath, Url>>,

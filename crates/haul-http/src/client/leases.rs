@@ -139,8 +139,8 @@ impl Leases {
         self.pool.tend();
     }
 
-    /// Calls `then` with the RTT once it is known, if the path is long. Before that, calls it with up to
-    /// three growing guesses (`GUESSES`), from the time that the first connection has taken so far.
+    /// Calls `then` with the RTT once it is known, if the path is long. While the first connection is still being
+    /// opened, calls it with up to three growing guesses (`GUESSES`).
     pub fn when_long(&self, then: impl Fn(Duration) + Send + Sync + 'static) {
         self.pool.with(|opener, _, _| opener.when_long = Some(WhenLong(Arc::new(then))));
         let pool = Arc::downgrade(&self.pool);

@@ -120,7 +120,8 @@ impl HttpHost {
     /// The nearest existing directory of a URL that is to be written.
     ///
     /// # Errors
-    /// If a file is where a directory is needed, a directory is not readable, or the server redirects to another one.
+    /// If a file is where a directory is needed, a directory is not readable, or the server redirects to another
+    /// server.
     pub async fn nearest(&self, url: &Url) -> Result<Nearest> {
         join(self.look_upwards(url), self.prefetch(url)).await.0
     }
@@ -202,7 +203,7 @@ fn not_found(operation: &'static str, url: &Url) -> Error {
     Error::new(ErrorKind::NotFound, operation).at(url)
 }
 
-/// The parent directory, and the name in it; `None` for the root.
+/// The parent directory, and the name in it; `None` for the root, or if the name is malformed.
 fn parent(url: &Url) -> Option<(Url, Vec<u8>)> {
     let path = url.path().trim_end_matches('/');
     let (above, name) = path.rsplit_once('/')?;
@@ -300,7 +301,7 @@ impl Inner {
         Ok(entry)
     }
 
-    /// Checks that the parent of `path` is a directory.
+    /// Checks that the parent of `path` is a directory. On a server without MOVE nothing is checked.
     pub(super) async fn check_parent(&self, path: &RelPath, operation: &'static str) -> Result<()> {
         let Some(parent) = path.parent() else { return Ok(()) };
         if self.learnt.directories.has(&parent) || !self.quirks.moves {

@@ -110,7 +110,7 @@ impl Sink {
     }
 }
 
-/// A response that has not begun.
+/// A response whose head was not taken yet.
 #[derive(Debug)]
 pub struct Pending {
     url: Url,
@@ -266,7 +266,8 @@ impl Response {
     /// The next bytes of the body; `None` at its end.
     ///
     /// # Errors
-    /// If the connection ends before the body; `Corrupt` if the body cannot be decoded.
+    /// If the connection ends before the end of the body, or the response is malformed; `Corrupt` if the body cannot
+    /// be decoded.
     pub async fn next(&mut self, operation: &'static str) -> Result<Option<Bytes>> {
         loop {
             if let Some(decoder) = &mut self.decoder {

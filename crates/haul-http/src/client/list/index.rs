@@ -19,8 +19,8 @@ use crate::parse::index::{self, Index, Listed};
 /// Most files whose length is requested in search of one that is not empty.
 const MOST_SOUGHT: usize = 32;
 
-/// Lists a directory from its index page, which is held in memory (32 MiB at most). Files whose exact size the page
-/// does not show are requested by HEAD while the stream is consumed.
+/// Lists a directory from its index page, which is held in memory (32 MiB at most). Sizes that the page does not show
+/// exactly are requested by HEAD while the stream is consumed.
 pub(super) async fn list(inner: Arc<Inner>, path: &RelPath) -> Result<EntryStream> {
     let at = |kind| Error::new(kind, "list").at(inner.location.display(path));
     let page = page(&inner, &inner.directory_url(path)).await?;
@@ -77,8 +77,9 @@ pub(in super::super) async fn listed_size(inner: &Inner, path: &RelPath) -> Opti
     listed_now(inner, path).await?.size
 }
 
-/// A file of which an index page has no exact length. If its length is not one that the page rounds to what it shows,
-/// the file may have changed since, so the page is requested once more. The entry has both if they still differ.
+/// The entry of a file whose exact length the index page does not show: HEAD reports it. If the page would not round
+/// that length to what it shows, the file may have changed since, so the page is requested once more, and the length
+/// again if the page has changed. The entry has the length and the rounded one, even if they still differ.
 async fn by_head(inner: &Inner, path: &RelPath, rounded: Option<Range>) -> Result<Entry> {
     let entry = inner.look_by_head_at(path, rounded).await?;
     let (Some(size), Some(range)) = (entry.known_size(), &entry.rounded_size) else {
