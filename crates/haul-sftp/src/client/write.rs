@@ -48,7 +48,7 @@ pub(super) struct SftpUpload {
     in_order: bool,
     /// End of the last byte that was written, as an offset.
     end: AtomicU64,
-    /// The part file is the only copy: the old file was renamed aside and could not be renamed back.
+    /// The part file may be the only copy: the old file was renamed aside and perhaps not renamed back.
     only_copy: AtomicBool,
 }
 
@@ -555,9 +555,9 @@ async fn existing_part(inner: &Inner, path: &Bytes) -> Result<Option<Attrs>> {
     }
 }
 
-/// Opens the part file at `path`, `found` with these attributes, and gives it the mode of a new one: a run that was
-/// interrupted just before the rename had set the final mode, which may let others read the file, and its owner not
-/// write to it. Never creates a file, and refuses a link. A server that does not set the mode is ignored.
+/// Opens the part file at `path`, whose attributes are `found`, and gives it the mode of a new one: a run that was
+/// interrupted just before the rename had set the final mode, which may let others read the file, or keep its owner
+/// from writing to it. Never creates a file, and refuses a link. A server's refusal to set the mode is ignored.
 async fn open_private(
     inner: &Inner,
     handles: &Arc<Handles>,

@@ -19,7 +19,7 @@ pub(super) type Observer = haul_net::Observer<ClientAction>;
 pub enum ClientAction {
     /// The client has connected.
     Connected,
-    /// The connection was closed, because there are too many.
+    /// The connection was closed, because too many are open.
     ConnectionRefused,
     /// The client has logged in.
     LoggedIn {

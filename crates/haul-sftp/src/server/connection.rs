@@ -377,7 +377,8 @@ impl Channelled {
     }
 }
 
-/// Waits until the channel becomes a session; `false` if it does not within [`GRACE`], or if data arrives before.
+/// Waits until the channel becomes a session; `false` if it does not within [`GRACE`], or if data or the end of the
+/// channel arrives before.
 async fn is_started(incoming: &mut ChannelReadHalf, mut started: oneshot::Receiver<()>) -> bool {
     let waits = async {
         loop {

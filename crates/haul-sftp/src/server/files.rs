@@ -60,7 +60,7 @@ impl Open {
         }
         how.set(OFlags::TRUNC, flags.has(OpenFlags::TRUNCATE));
         how.set(OFlags::APPEND, flags.has(OpenFlags::APPEND));
-        // A pipe without a writer must not block a disk thread, and a terminal must not become the
+        // A pipe without a writer must not block the thread, and a terminal must not become the
         // controlling one.
         let file = jail.open_as(path, how | OFlags::NONBLOCK | OFlags::NOCTTY, mode)?;
         match FileType::from_raw_mode(fstat(&file)?.st_mode) {

@@ -1,4 +1,4 @@
-//! A request in progress, and the share of the session's budget that its response takes.
+//! An unfinished request, and the share of the session's budget that its response takes.
 
 use super::limits;
 use super::order::Scope;
@@ -10,7 +10,7 @@ const LISTING: usize = limits::ENTRIES * 700;
 /// Largest response with a path: the path, twice, and numbers.
 pub(super) const NAMED: usize = 2 * haul_net::PATH_MAX + 64;
 
-/// A request in progress.
+/// An unfinished request, waiting or in progress.
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) id: u32,

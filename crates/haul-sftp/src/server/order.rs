@@ -7,8 +7,9 @@
 //!   waits for all earlier requests, and later ones wait for it. The same holds for requests that
 //!   only change the handle's state (READDIR, CLOSE of a handle that was not opened for writing),
 //!   but reads by name do not wait for them.
-//! - Reads by name run concurrently, but after all earlier changes, by name or by handle: two
-//!   names, or a name and a handle, may be the same file, and only the kernel knows.
+//! - Reads by name run concurrently, but after all earlier changes, by name or by handle, and before
+//!   all later ones: two names, or a name and a handle, may be the same file, and only the kernel
+//!   knows.
 //! - A change by name waits for all earlier requests, and later ones wait for it.
 //!
 //! The implementation is a queue of *phases*: requests whose classes are compatible. Only the first

@@ -1,4 +1,4 @@
-//! Reports the end of a job from a disk thread to the session, even if the job panics.
+//! Reports the end of a job, on whichever thread it runs, to the session, even if the job panics.
 
 use bytes::{Bytes, BytesMut};
 use haul_storage::Block;

@@ -125,7 +125,7 @@ impl SftpServerBuilder {
         self
     }
 
-    /// Refuses every change.
+    /// Sets whether every change is refused.
     #[must_use]
     pub const fn read_only(mut self, read_only: bool) -> Self {
         self.options.read_only = read_only;
@@ -156,7 +156,8 @@ impl SftpServerBuilder {
     /// Starts the server.
     ///
     /// # Errors
-    /// If there are no credentials, the directory cannot be served, or the address cannot be listened on.
+    /// If there are no credentials, the directory cannot be served, the server cannot listen on the address, or a host
+    /// key or thread cannot be created.
     pub async fn bind(self) -> Result<SftpServer> {
         let credentials = self.credentials.filter(|one| one.has_keys() || one.has_password());
         let credentials = credentials.ok_or_else(|| {

@@ -47,7 +47,7 @@ impl Share {
     /// Opens a directory for serving.
     ///
     /// # Errors
-    /// If it is not a directory, or the system cannot confine clients to it.
+    /// If it is not a directory, or the system cannot confine clients to it or start a thread.
     pub fn open(directory: &Path, options: ShareOptions) -> Result<Self> {
         let jail = Jail::open(directory)?;
         // At least four even on fewer processors: a thread that waits for a disk uses none.

@@ -95,8 +95,7 @@ pub(super) fn config(host_key: &HostKey, credentials: &Credentials) -> Config {
             rekey_time_limit: Duration::from_secs(3600),
         },
         window_size: limits::WINDOW,
-        // The longest payload of CHANNEL_DATA that clients may send. More than this is an error to russh's
-        // `run_on_socket`.
+        // The longest payload of CHANNEL_DATA that clients may send. russh's `run_on_socket` logs an error for more.
         maximum_packet_size: 65_535,
         channel_buffer_size: INCOMING,
         event_buffer_size: OUTGOING,

@@ -25,7 +25,7 @@ const MAX_ROUNDS: usize = 20;
 /// The steps of a successful authentication.
 pub type Credential = Vec<Step>;
 
-/// A step that a server accepted.
+/// A step of an authentication.
 #[derive(Debug, Clone)]
 pub enum Step {
     /// A key.

@@ -140,7 +140,8 @@ impl Method {
 /// Reads the configuration for one host.
 ///
 /// # Errors
-/// A bad line (with file and line number), a bad `-o`, a file that cannot be read.
+/// A bad line (with file and line number), a bad `-o`, a file that cannot be read, a name that no host or user can
+/// have.
 pub fn resolve(
     user: Option<&str>,
     host: &str,

@@ -223,7 +223,7 @@ fn a_canonicalized_host_name_is_matched_in_a_second_pass() {
 }
 
 #[test]
-fn invalid_utf_8_is_an_error_only_in_lines_that_apply() {
+fn invalid_utf_8_is_an_error_only_in_supported_options_that_apply() {
     let text = "# Schl\u{fffd}ssel\nHost other\n User M\u{fffd}ller\nHost *\n SomethingElse \u{fffd}\n Port 5";
     assert_eq!(resolved(text, "h").port, 5);
     let error = resolve_in(&world(text), &query("other"), None, None, &SshOptions::default());

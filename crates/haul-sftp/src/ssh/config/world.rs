@@ -38,7 +38,7 @@ impl World for RealWorld {
         }
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
-        // Comments need not be UTF-8. The reader refuses options that are not.
+        // Comments need not be UTF-8. The reader refuses lines with supported options that are not.
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
