@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::STDERR_LIMIT;
 use super::transport::link::{self, Link};
 
-/// How long to wait for the rest of standard error of a command that has closed its output.
+/// How long to wait for the end of a command's standard error.
 const STDERR_WAIT: Duration = Duration::from_secs(1);
 
 /// The standard error of a command.

@@ -1,5 +1,5 @@
 //! Servers that accept requests and respond late or never: every wait is reported after 10 s, and times out after
-//! 60 s, or after 30 min if it may be one for the server's disk. The clock is paused, so that minutes take no time.
+//! 60 s, or after 30 min if the server may be waiting for its disk. The clock is paused, so that minutes take no time.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -182,7 +182,7 @@ async fn a_write_without_a_response_times_out() {
     })
     .await;
     let file = storage.create(&path("new"), &CreateOptions::default()).await.unwrap();
-    // 1 s longer than the limit of a short request, at 4 KiB/s.
+    // The limit of a short request, and 1 s more for 4 KiB at 4 KiB/s.
     let block = Block::from(Bytes::from(vec![0; 4 << 10]));
     let error = ended(file.write_at(0, block)).await.unwrap_err();
     check_limit(&reports, &error, "response to WRITE", 61);
@@ -199,7 +199,7 @@ async fn a_directory_that_is_not_created_times_out() {
     check(&reports, &error, "response to MKDIR /new");
 }
 
-/// These may wait for the server's disk: they are reported like other waits, but have more time.
+/// The server may have to wait for its disk, so this wait is reported like others, but may last longer.
 #[tokio::test(start_paused = true)]
 async fn a_removal_without_a_response_times_out_after_half_an_hour() {
     let (storage, reports) = storage(|request| match request {

@@ -127,7 +127,7 @@ async fn resuming_changes_the_mode_of_the_part_file_only() {
 
 /// Formerly, the target got the mode of the file that was replaced, which others may have chosen.
 #[tokio::test]
-async fn the_mode_of_a_replaced_file_is_given_to_the_new_file_only() {
+async fn the_mode_of_a_replaced_file_is_not_given_to_the_target_of_a_link() {
     let ([dir, journals], target) = set_up();
     fs::write(dir.path().join("file"), "old").unwrap();
     fs::set_permissions(dir.path().join("file"), Permissions::from_mode(0o666)).unwrap();

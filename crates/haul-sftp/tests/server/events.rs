@@ -1,4 +1,4 @@
-//! Events about clients, and limits on connections that have not logged in.
+//! Events about clients, and limits on connections, time to log in, and channels.
 
 use std::fs;
 use std::io::Read;

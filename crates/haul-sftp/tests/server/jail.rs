@@ -94,7 +94,7 @@ async fn the_parent_of_the_root_is_listed_with_the_roots_attributes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_component_swapped_for_a_link_during_an_open_does_not_lead_outside() {
+async fn a_link_replaced_during_an_open_does_not_lead_outside() {
     let dir = ServedDir::new();
     fs::create_dir(dir.path("real")).unwrap();
     fs::write(dir.path("real/secret"), "inside").unwrap();
@@ -111,7 +111,7 @@ async fn a_component_swapped_for_a_link_during_an_open_does_not_lead_outside() {
         }
     });
     let mut client = dir.session().await;
-    // A busy disk may keep the path as it is during thousands of opens.
+    // On a busy disk the link may stay the same during thousands of opens.
     let (mut opened, mut refused, mut changes, mut was_opened) = (0, 0, 0, true);
     while opened + refused < 2_000 || changes < 200 {
         assert!(opened + refused < 2_000_000, "{opened} opened, {refused} refused");

@@ -1,7 +1,10 @@
 //! The SSH transport against real servers: OpenSSH's sshd, and asyncssh.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
-#![expect(clippy::print_stderr, reason = "the log of a server is shown when a test fails")]
+#![expect(
+    clippy::print_stderr,
+    reason = "a skipped test prints that, and a failed one shows a log"
+)]
 
 #[path = "../support/peer.rs"]
 mod peer;

@@ -389,7 +389,7 @@ async fn a_link_that_dies_while_connecting_is_unreachable() {
     }
 }
 
-/// ConnectTimeout limits the key exchange, the keepalives' limit the authentication.
+/// ConnectTimeout limits the key exchange, and keepalives limit the authentication.
 #[tokio::test]
 async fn a_silent_handshake_is_reported_and_ends() {
     const REPORTED_AFTER: Duration = Duration::from_millis(200);
@@ -397,7 +397,7 @@ async fn a_silent_handshake_is_reported_and_ends() {
     let (proxy, options) = behind_proxy(&sshd, &[]);
     host_at(proxy.address(), &options).connect().await.unwrap();
     let whole = proxy.stats().connections[0].to_client.delivered;
-    // As above: from the start; within the identification; during key exchange; during authentication.
+    // From the start; within the identification; during key exchange; during authentication.
     let stages =
         [(0, "connect"), (30, "connect"), (whole / 2, "connect"), (whole * 3 / 4, "authenticate")];
     let silent = stages.map(|(from, operation)| {

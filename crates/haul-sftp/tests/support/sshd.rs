@@ -1,6 +1,5 @@
-//! A real sshd for tests: host keys, user keys and configuration are in a directory of its own, and it
-//! listens on a port of its own at 127.0.0.1 or ::1. It is stopped when it is dropped, and killed when the thread
-//! that started it ends.
+//! A real sshd for tests: host keys, user keys and configuration are in a directory of its own, and it listens on a
+//! port of its own, at 127.0.0.1 by default. It is killed when it is dropped, or when the thread that started it ends.
 //!
 //! For passwords it runs in a mount namespace with its own /etc/shadow, in which the user of the test
 //! has a password, so that nothing on the machine changes. That needs root; everything else works

@@ -30,7 +30,7 @@ pub(super) async fn two_uploads_of_one_storage_do_not_mix(fixture: Fixture) -> O
 /// versions was stored, or one that was incomplete.
 ///
 /// # Panics
-/// If a file is not one of the versions that were uploaded.
+/// If a file is not one of the versions that were uploaded, an operation fails, or other files are left.
 pub async fn two_machines(storage: Arc<dyn Storage>, other: Arc<dyn Storage>) {
     let outcome = async {
         let fixture = Fixture::prepare(storage, "two_machines").await?;
@@ -51,7 +51,7 @@ async fn uploads_do_not_mix(fixture: &Fixture, other: &Arc<dyn Storage>) -> Outc
     fixture.has(&path, &versions[0]).await?;
     finish(&*second, &versions[1]).await?;
     fixture.has(&path, &versions[1]).await?;
-    // One that is given up takes nothing with it.
+    // Aborting one upload does not affect the other.
     let first = begin(&fixture.storage, &path, &versions[0]).await?;
     let second = begin(other, &path, &versions[1]).await?;
     second.abort(false).await?;
@@ -78,7 +78,7 @@ async fn uploads_do_not_mix(fixture: &Fixture, other: &Arc<dyn Storage>) -> Outc
             }
         }
         let found = fixture.content(&path).await?;
-        ensure!(versions.contains(&found), "{} bytes of two versions", found.len());
+        ensure!(versions.contains(&found), "{} bytes of neither version", found.len());
     }
     let names = fixture.all_names(&fixture.dir).await?;
     let expected = if rounds > 0 { 2 } else { 1 };

@@ -135,7 +135,7 @@ fn any_order(capabilities: &Capabilities) -> bool {
     capabilities.writes == Writes::AnyOrder
 }
 
-/// Disks and peers lock a part file.
+/// Whether two writers of one file may exist: disks and peers lock a part file.
 fn without_locks(capabilities: &Capabilities) -> bool {
     capabilities.medium == Medium::Link && !capabilities.lock
 }

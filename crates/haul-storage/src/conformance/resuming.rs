@@ -252,7 +252,7 @@ fn ranges(start: usize, end: usize) -> RangeSet {
     ranges
 }
 
-/// Fails if records of an earlier run are left: it creates a part file without any.
+/// Creates a part file without records, and fails if those of an earlier run are found for it.
 async fn nothing_is_recorded(fixture: &Fixture, path: &RelPath) -> Outcome {
     let part = path.with_name(part_name(path.name()))?;
     let bytes = Bytes::from(content(SIZE as u64, 2));
@@ -260,7 +260,7 @@ async fn nothing_is_recorded(fixture: &Fixture, path: &RelPath) -> Outcome {
     holds_none_of_it(fixture, path).await
 }
 
-/// Fails if a part file is resumed that has no records.
+/// Resumes a part file that has no records, and fails if any ranges are held.
 async fn holds_none_of_it(fixture: &Fixture, path: &RelPath) -> Outcome {
     let writer = fixture.resume_from(path, &source("a", SIZE as u64)).await?;
     let held = writer.held();

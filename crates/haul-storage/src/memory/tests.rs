@@ -334,7 +334,7 @@ async fn a_name_whose_case_changes_stays() {
     assert_eq!(storage.content("d/a"), "content");
 }
 
-/// Formerly, it was that of the moment.
+/// Formerly, it was the present metadata of the file.
 #[tokio::test]
 async fn the_metadata_of_an_open_file_is_that_of_its_opening() {
     let storage = MemoryStorage::new();

@@ -183,7 +183,7 @@ async fn a_signature_by_another_algorithm_than_negotiated_is_refused() {
         let text = refused(plan("rsa-sha2-512", hash, label)).await;
         assert!(text.contains("does not hold the private key"), "{hash:?} as {label}: {text}");
     }
-    // Each is correct by itself.
+    // Each is accepted if it was negotiated.
     for (hash, label) in [(sha512, "rsa-sha2-512"), (sha256, "rsa-sha2-256"), (None, "ssh-rsa")] {
         let more = ["HostKeyAlgorithms=+ssh-rsa"];
         let (connection, _server) = accepted_preferring(&more, plan(label, hash, label)).await;
@@ -322,8 +322,8 @@ async fn a_second_connection_with_another_host_key_is_refused() {
     assert!(error.to_string().contains("different host key than earlier"), "{error}");
 }
 
-/// On a later connection haul guesses the algorithms of the first, if it prefers them: it announces that its first
-/// key exchange packet follows (RFC 4253, 7), and sends another one if the guess was wrong.
+/// On a later connection haul guesses the algorithms of the first, if both sides prefer them: it announces that its
+/// first key exchange packet follows (RFC 4253, 7), and sends another one if the guess was wrong.
 #[tokio::test]
 async fn a_guessed_packet_is_announced_and_sent_again_if_the_guess_was_wrong() {
     let (listener, host) = listen_preferring(&["KexAlgorithms=curve25519-sha256"]).await;
