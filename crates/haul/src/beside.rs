@@ -37,7 +37,7 @@ impl Beside {
     /// The digest that `location`, a file, should have.
     ///
     /// # Errors
-    /// There is none next to it, or a digest file cannot be read.
+    /// There is none next to it, a digest file cannot be read, or the location has no file name.
     pub(crate) async fn digest(
         &self,
         storages: &Storages<'_>,

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use crate::directories;
 
-/// The directory of upload journals. `None` without [`directories::state`], or if it cannot be created: uploads are
-/// not resumed then.
+/// The directory of upload journals. `None` if there is no [`directories::state`], or if it cannot be created:
+/// uploads are not resumed then.
 pub(super) fn journals() -> Option<PathBuf> {
     let directory = state("journals")?;
     fs::create_dir_all(&directory).ok()?;

@@ -26,7 +26,8 @@ impl LaneThreads {
 impl Drop for LaneThreads {
     fn drop(&mut self) {
         let runtime = self.runtime.get_mut().unwrap_or_else(PoisonError::into_inner);
-        // The process ends: do not wait for an orderly close of connections.
+        // A runtime that is dropped waits for its threads, and panics if it is dropped by async code. The connections
+        // need no orderly close.
         if let Some(runtime) = runtime.take() {
             runtime.shutdown_background();
         }

@@ -9,6 +9,8 @@
 //!
 //! `FILE` ends at the first part of the path that is not a directory. A local file whose name is the whole argument,
 //! with its `@`, takes precedence, and so does a `[remote.ticket]` or `[remote.peer]` of the configuration.
+//!
+//! Spoken codes (`7-orbit-candle`), each of which leads to a ticket at a bridge, are recognized here as well.
 
 use std::collections::HashMap;
 use std::env;
@@ -33,7 +35,7 @@ use crate::output::Printer;
 /// The variable that has the ticket of `ticket:`.
 const VARIABLE: &str = "HAUL_TICKET";
 
-/// Bytes that are read of a file or line. The longest ticket has 2048 characters.
+/// Maximum number of bytes read from a file or from standard input. The longest ticket has 2048 characters.
 const MAX_READ: u64 = 16 << 10;
 
 /// Finds tickets, and reads each file once: it may be a pipe.
@@ -110,7 +112,7 @@ impl Tickets {
     /// The location of `name:path`; `None` if `name` is neither `ticket` nor `peer`.
     ///
     /// # Errors
-    /// The variable has no ticket, or there is no such peer.
+    /// The variable has no ticket, there is no such peer, or no ticket of it is stored.
     pub(super) fn named(name: &str, path: &[u8]) -> Result<Option<Location>, Stop> {
         match name {
             "ticket" => {
@@ -156,7 +158,8 @@ impl Tickets {
     }
 }
 
-/// Splits `FILE/path`, at the first part that is not a directory; `None` if there is none, or it does not exist.
+/// Splits `FILE/path`, at the first part that is not a directory; `None` if there is none, or if it cannot be
+/// accessed.
 fn file_of(rest: &[u8]) -> Option<(&[u8], &[u8])> {
     let slashes = rest.iter().enumerate().filter(|(at, byte)| *at > 0 && **byte == b'/');
     let ends = slashes.map(|(at, _)| at).chain([rest.len()]);
@@ -221,7 +224,8 @@ fn known_peer(path: &[u8]) -> Result<Location, Stop> {
     let (name, path) = path.split_at(end);
     let shown = text::name(name);
     let Some(state) = directories::state() else {
-        let message = format!("peer:{shown}: neither XDG_STATE_HOME nor HOME is set");
+        let message =
+            format!("peer:{shown}: neither XDG_STATE_HOME nor HOME is set to an absolute path");
         return Err(Stop::Usage(message));
     };
     let peers = Peers::at(&state.join("peers.toml"));

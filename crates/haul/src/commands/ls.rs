@@ -1,8 +1,8 @@
 //! `haul ls`: lists files and directories.
 //!
-//! A directory is printed sorted. One with more entries than a batch holds is printed batch by batch,
-//! each sorted separately, so that memory is bounded. As with `ls`, names are escaped on a terminal and
-//! exact elsewhere.
+//! A directory is printed sorted. One with more entries than a batch holds is printed batch by batch, each sorted
+//! separately, so that memory is bounded (except for the paths of directories that `-R` has yet to list). As with `ls`,
+//! names are escaped on a terminal and exact elsewhere.
 
 use std::cmp::Ordering;
 

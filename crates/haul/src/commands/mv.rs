@@ -228,11 +228,11 @@ async fn begin(job: &Job, preserve: &Preserve) -> Result<()> {
     if !source.is_dir() || unfinished.is_begun().await? {
         return Ok(());
     }
-    // The transfer reports something else in its place.
+    // If it is not a directory, the transfer reports that.
     if job.destination.find(&job.destination_path).await?.is_some_and(|found| !found.is_dir()) {
         return Ok(());
     }
-    // Private until it is complete, as all directories that are copied and get a mode then.
+    // Private until it is complete, like every copied directory that gets its mode at the end.
     let gets_mode = preserve.mode && job.destination.capabilities().mode;
     let is_private = gets_mode && source.mode.is_some();
     unfinished.begin(is_private.then_some(0o700)).await
@@ -254,7 +254,7 @@ fn unfinished(job: &Job) -> UnfinishedMove<'_> {
 }
 
 /// Checks, before anything is copied, that a source can be removed afterwards, and that it neither is nor
-/// contains the destination.
+/// contains the destination. A dry run, which creates no marker, checks only that it is a file or a directory.
 async fn check_movable(
     storages: &Storages<'_>,
     source: &Location,

@@ -12,8 +12,8 @@ use crate::backends::Storages;
 use crate::exit::Stop;
 
 /// Fails, before anything is copied or removed, if `sync --delete` would remove its source: the destination is the
-/// source, inside it, or above it and `filter` does not exclude the source. Local paths alone are not checked: the
-/// engine knows them.
+/// source, inside it, or above it and `filter` does not exclude the source. Two local paths are not compared here:
+/// the engine does that.
 pub(super) async fn refuse_nested(
     storages: &Storages<'_>,
     (source, destination): (&Location, &Location),
@@ -23,8 +23,8 @@ pub(super) async fn refuse_nested(
     if source.as_local().is_some() && destination.as_local().is_some() {
         return Ok(());
     }
-    // Without a marker (the destination does not exist yet, or nothing can be created in it) the engine decides before
-    // it removes anything.
+    // Without a marker (the destination does not exist yet, or nothing can be created in it), only the engine's own
+    // check remains, before it removes anything.
     let Ok(marker) = Marker::set(&*job.destination, &job.destination_path).await else {
         return Ok(());
     };
@@ -69,7 +69,8 @@ pub(super) async fn levels_up(
     Ok(try_join_all(checks).await?.into_iter().position(|is_there| is_there))
 }
 
-/// Whether the directory of a marker, the last of whose names are those of `above`, is below the source of a job.
+/// Whether the directory of a marker is below the source of a job. `above` is the location of that directory, followed
+/// by its ancestors: each end of its path is looked up below the source.
 async fn is_below(marker: &Marker<'_>, job: &Job, above: &[Location]) -> Result<bool> {
     let mut below: Vec<RelPath> = Vec::new();
     for end in 1..above.len() {
@@ -82,7 +83,8 @@ async fn is_below(marker: &Marker<'_>, job: &Job, above: &[Location]) -> Result<
     Ok(try_join_all(checks).await?.contains(&true))
 }
 
-/// Whether the filter includes the source in what is removed from the directory `levels` above it.
+/// Whether `--delete` in the directory `levels` above the source may remove the source: the filter excludes neither it
+/// nor a directory between them.
 fn removes(source: &Location, levels: usize, filter: &Filter) -> bool {
     let above = ancestors(source);
     let names: Vec<_> = above[..levels].iter().rev().map(Location::base_name).collect();

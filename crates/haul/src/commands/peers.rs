@@ -23,6 +23,7 @@ struct Object<'a> {
     key: String,
     addresses: Vec<String>,
     has_ticket: bool,
+    /// In seconds since 1970.
     added: u64,
 }
 
@@ -32,8 +33,9 @@ pub(crate) async fn run(
     config: &Config,
     printer: &Printer,
 ) -> Result<Exit, Stop> {
-    let state = directories::state()
-        .ok_or_else(|| Stop::Usage("neither XDG_STATE_HOME nor HOME is set".to_owned()))?;
+    let state = directories::state().ok_or_else(|| {
+        Stop::Usage("neither XDG_STATE_HOME nor HOME is set to an absolute path".to_owned())
+    })?;
     let peers = Peers::at(&state.join("peers.toml"));
     match &args.action {
         None | Some(PeersAction::List) => list(&peers, printer)?,

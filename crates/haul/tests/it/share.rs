@@ -617,7 +617,7 @@ fn standard_input_is_shared_as_a_file_until_the_share_ends() {
     serving.end("INT");
     assert_eq!(spools(), 0);
     session.haul("share --keep -").status(2).stderr_has("--keep cannot be used with");
-    session.haul("share --name a/b -").status(2).stderr_has("--name is that of the file");
+    session.haul("share --name a/b -").status(2).stderr_has("--name must be a file name");
 }
 
 #[test]

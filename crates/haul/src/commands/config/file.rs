@@ -16,7 +16,7 @@ pub(super) fn require_path(named: Option<&Path>) -> Result<ConfigPath, Stop> {
     config_path(named).ok_or_else(|| {
         Stop::Usage(
             "there is no configuration file: its name is empty, or neither HOME nor XDG_CONFIG_HOME is \
-             set\nhint: name one with --config FILE"
+             set to an absolute path\nhint: name one with --config FILE"
                 .to_owned(),
         )
     })

@@ -1,4 +1,4 @@
-//! Prompts for the user at the terminal.
+//! The prompts of `haul config add` and `haul config edit`.
 
 use std::io::{self, IsTerminal as _};
 

@@ -137,7 +137,7 @@ fn is_set(variable: &str) -> bool {
     env::var_os(variable).is_some_and(|value| !value.is_empty())
 }
 
-/// Variables of the environment that affect transfers. A password in the URL of a proxy is masked.
+/// Credentials and proxies from the environment. User and password in the URL of a proxy are masked.
 fn of_environment() -> Vec<Row> {
     let set = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
     let mut rows = Vec::new();

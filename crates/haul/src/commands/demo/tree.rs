@@ -51,7 +51,7 @@ fn sysroot() -> Option<PathBuf> {
 }
 
 /// Counts files and bytes below `directory`, and stores in `best` the largest directory found with at most `limit`
-/// bytes. Returns `None` if something cannot be read: the demo must not copy that directory.
+/// bytes. Returns `None` if something in it cannot be read or copied: the demo must not copy that directory.
 fn measure(directory: PathBuf, limit: u64, best: &mut Option<Tree>) -> Option<(u64, u64)> {
     let mut total = Some((0, 0));
     for entry in fs::read_dir(&directory).ok()? {

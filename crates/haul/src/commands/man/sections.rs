@@ -197,7 +197,7 @@ const FILES: &[(&str, &str)] = &[
     ("~/.config/haul/config.toml", "The configuration: defaults, profiles, remotes."),
     (
         "~/.local/state/haul/",
-        "Cached facts about SSH hosts, the journals of uploads, this machine's key and the tickets of peers.",
+        "Cached facts about servers, journals of uploads, keys, tickets, and files that mounts have yet to upload.",
     ),
     ("~/.cache/haul/completion/", "Listings of servers, cached for a minute for completion."),
     ("~/.ssh/config, ~/.ssh/known_hosts", "Read as ssh reads them."),

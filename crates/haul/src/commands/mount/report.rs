@@ -41,7 +41,7 @@ pub(super) struct Report {
     pub(super) open_lanes: usize,
     pub(super) rtt_ms: Option<f64>,
     pub(super) queueing_ms: Option<f64>,
-    /// Only for tickets.
+    /// Only in the share of a peer, while a lane is open.
     pub(super) link_path: Option<LinkPath>,
     pub(super) cache: Option<Cache>,
 }

@@ -34,7 +34,8 @@ fn spools(args: &MountArgs) -> Result<PathBuf, Stop> {
         return Ok(directory.clone());
     }
     let state = directories::state().ok_or_else(|| {
-        let message = "neither XDG_STATE_HOME nor HOME is set; pass --spool-dir DIR";
+        let message =
+            "neither XDG_STATE_HOME nor HOME is set to an absolute path; pass --spool-dir DIR";
         Stop::Usage(message.to_owned())
     })?;
     Ok(state.join("mount"))

@@ -59,6 +59,7 @@ struct Sharing<'a> {
     writable: bool,
     one_use: bool,
     kept: bool,
+    /// In seconds from now.
     expires: Option<u64>,
     web: Option<&'a Page>,
 }

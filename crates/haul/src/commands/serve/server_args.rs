@@ -1,5 +1,5 @@
-//! Arguments that several servers have: password, listen address, user name, the token of a bridge, and default paths
-//! of keys.
+//! Arguments that several servers have: password, listen address, user name, the token of a bridge, and the default
+//! paths of keys and of the list of shares.
 
 use std::env;
 use std::fs;
@@ -87,8 +87,8 @@ pub(super) fn own_name() -> String {
 pub(super) fn state_path(name: &str, instead: &str) -> Result<PathBuf, Stop> {
     let state = directories::state().ok_or_else(|| {
         Stop::Usage(format!(
-            "neither XDG_STATE_HOME nor HOME is set, so there is no default place for \
-             {name}; use {instead}"
+            "neither XDG_STATE_HOME nor HOME is set to an absolute path, so there is no default place \
+             for {name}; use {instead}"
         ))
     })?;
     Ok(state.join(name))

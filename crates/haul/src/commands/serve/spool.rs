@@ -44,7 +44,9 @@ impl Paths {
         }
         let name = args.name.as_deref().unwrap_or(NAME);
         RelPath::root().join(name).map_err(|error| {
-            Stop::Usage(format!("--name is that of the file here: the name {error}"))
+            Stop::Usage(format!(
+                "with standard input ('-'), --name must be a file name: it {error}"
+            ))
         })?;
         let failed = |error| Error::from_io("store standard input", error);
         let spool = tempfile::Builder::new().prefix("haul-share-").tempdir().map_err(failed)?;

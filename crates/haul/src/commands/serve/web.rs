@@ -113,6 +113,7 @@ fn builder(root: ShareRoot) -> Result<(DavServerBuilder, Option<TempDir>)> {
     let failed = |error| Error::from_io("serve the page", error);
     let names = tempfile::Builder::new().prefix("haul-share-").tempdir().map_err(failed)?;
     for (name, _) in &items {
+        // Any target will do: the server opens the items by their paths.
         symlink(".", names.path().join(OsStr::from_bytes(name))).map_err(failed)?;
     }
     Ok((DavServer::builder(names.path()).items(items), Some(names)))
