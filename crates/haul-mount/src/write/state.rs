@@ -189,8 +189,12 @@ impl State {
         let recorded = attempts.filter_map(|attempt| RecordedAttempt::of(attempt, path, root));
         recorded
             .filter(|attempt| {
-                length += attempt.path_length();
-                attempt.path_length() == 0 || length <= MOST_PATHS
+                let with_it = length + attempt.path_length();
+                let fits = attempt.path_length() == 0 || with_it <= MOST_PATHS;
+                if fits {
+                    length = with_it;
+                }
+                fits
             })
             .collect()
     }
@@ -331,6 +335,7 @@ pub(crate) fn below(root: &RelPath, path: &RelPath) -> Option<RelPath> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::sent::{Attempt, Sent};
     use super::*;
 
     #[test]
@@ -339,5 +344,19 @@ mod tests {
         assert_eq!(below(&path("a"), &path("a/b/c")), Some(path("b/c")));
         assert_eq!(below(&RelPath::root(), &path("a/b")), Some(path("a/b")));
         assert_eq!(below(&path("a"), &path("ab/c")), None);
+    }
+
+    /// Formerly, none of those after it was recorded, unless it was at the path of the file.
+    #[test]
+    fn an_attempt_with_a_path_that_is_too_long_leaves_room_for_the_others() {
+        let path = |text: &str| RelPath::parse(text).unwrap();
+        let mut state = State::new(path("file"), 0, None);
+        let long = format!("{0}/{0}/{0}/{0}/{0}/{0}", "n".repeat(200));
+        for path in [path(&long), path("before"), path("file")] {
+            let sent = Sent { size: 1, modified: None, digest: None };
+            state.upload.attempts.begin(Attempt { path, sent, has_part: true });
+        }
+        let recorded = state.recorded_attempts(&RelPath::root());
+        assert_eq!(recorded.iter().map(RecordedAttempt::path_length).collect::<Vec<_>>(), [6, 0]);
     }
 }
