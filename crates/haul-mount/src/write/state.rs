@@ -176,14 +176,20 @@ impl State {
             digest: None,
             // A server may send a long text, and a slot is short.
             failure: failure.map(|text| text.chars().take(MOST_FAILURE).collect()),
-            attempts: self.recorded_attempts(root),
+            attempts: self.recorded_attempts(path, root),
             copy: self.upload.copy.as_ref().map(RecordedCopy::of),
         })
     }
 
-    /// The record of its attempts; those with long paths of their own are left out.
-    pub(super) fn recorded_attempts(&self, root: &RelPath) -> Vec<RecordedAttempt> {
-        let Some(path) = &self.path else { return Vec::new() };
+    /// Adds the attempts of this moment to a record that may be older, also than a rename of the file.
+    pub(super) fn update_attempts(&self, record: &mut Record, root: &RelPath) {
+        if let Some(path) = record.rel_path() {
+            record.attempts = self.recorded_attempts(&root.join_path(&path), root);
+        }
+    }
+
+    /// The attempts as they are in a record of the file at `path`; those with long paths of their own are left out.
+    fn recorded_attempts(&self, path: &RelPath, root: &RelPath) -> Vec<RecordedAttempt> {
         let mut length = 0;
         let attempts = self.upload.attempts.iter();
         let recorded = attempts.filter_map(|attempt| RecordedAttempt::of(attempt, path, root));
@@ -356,7 +362,7 @@ mod tests {
             let sent = Sent { size: 1, modified: None, digest: None };
             state.upload.attempts.begin(Attempt { path, sent, has_part: true });
         }
-        let recorded = state.recorded_attempts(&RelPath::root());
+        let recorded = state.recorded_attempts(&path("file"), &RelPath::root());
         assert_eq!(recorded.iter().map(RecordedAttempt::path_length).collect::<Vec<_>>(), [6, 0]);
     }
 }
