@@ -196,9 +196,16 @@ impl Storage for SftpStorage {
         let inner = &self.inner;
         inner.check_parent(from).await?;
         inner.check_parent(to).await?;
-        inner.host_lstat(from).await.map_err(|error| inner.at(error, from))?;
+        let attrs = inner.host_lstat(from).await.map_err(|error| inner.at(error, from))?;
         inner.directories.forget(from);
-        inner.take_name(&inner.on_server(from), to, inner.capabilities().rename).await
+        let from = inner.on_server(from);
+        match inner.take_name(&from, to, inner.capabilities().rename).await {
+            // A directory does not replace a file.
+            Err(error) if attrs.kind() == Some(FileKind::Directory) => {
+                Err(inner.why_not(error, to).await)
+            }
+            outcome => outcome,
+        }
     }
 
     async fn copy(&self, from: &RelPath, to: &RelPath) -> Result<()> {
