@@ -132,10 +132,12 @@ fn a_marker_of_an_unknown_machine_is_removed_after_a_day() {
     let fresh = format!("dst/.haul.mark-7-{}.haul-temp", now.as_nanos());
     session.write(&old, "");
     session.write(&fresh, "");
+    let with_content = "dst/.haul.mark-8-1700000000000000000.haul-temp";
+    session.write(with_content, "no marker has content");
     session.haul("sync -n --delete src dst").status(0);
     assert!(session.has(&old));
     session.haul("sync -q --delete src dst").status(0).stderr("");
-    assert!(!session.has(&old) && session.has(&fresh));
+    assert!(!session.has(&old) && session.has(&fresh) && session.has(with_content));
     // They are neither copied nor reported.
     session.haul("cp -q dst/ copy").status(0).stderr("");
     assert_eq!(session.haul("ls copy").out(), "a\n");
