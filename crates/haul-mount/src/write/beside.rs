@@ -115,8 +115,8 @@ impl Uploader {
         Ok(None)
     }
 
-    /// Removes part files at paths that a file no longer has. What fails is tried again with the next upload, or once the
-    /// file has left the spool. The caller holds the gate of the file.
+    /// Removes part files at paths that a file no longer has, or leaves them to a file that uses them. What fails is
+    /// tried again with the next upload, or once the file has left the spool. The caller holds the gate of the file.
     pub(super) async fn remove_stray_parts(&self, file: &Arc<Pending>) {
         let strays = {
             let state = file.state();
@@ -124,12 +124,16 @@ impl Uploader {
         };
         for path in strays {
             let other = self.overlay.get(&path);
-            // Not waited for: the task that holds it may wait for the gate of this file.
-            let gate = other.as_ref().map(|other| other.gate.try_lock());
-            if other.as_ref().is_some_and(|other| uses_part(other, &path)) {
-                file.forget_part(&path);
-            } else if !matches!(gate, Some(Err(_))) && self.sender.remove_part(&path).await.is_ok()
-            {
+            let is_gone = match &other {
+                None => self.sender.remove_part(&path).await.is_ok(),
+                Some(other) if uses_part(other, &path) => true,
+                // Its gate is not waited for: the task that holds that may wait for the gate of this file.
+                Some(other) => match other.gate.try_lock() {
+                    Ok(_gate) => self.sender.remove_part(&path).await.is_ok(),
+                    Err(_) => false,
+                },
+            };
+            if is_gone {
                 file.forget_part(&path);
             }
         }
