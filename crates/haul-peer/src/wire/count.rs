@@ -1,9 +1,9 @@
 //! Counts the items of an encoded message before it is decoded: an empty item has two bytes on the wire,
 //! and up to a few hundred in memory.
 //!
-//! Deeper items (extended attributes, the steps of ranges) are not counted: the length of a message limits them. An empty
-//! attribute, the worst of them, takes 64 bytes in memory, so a message of 256 KiB takes 8 MiB until [`super::convert`]
-//! refuses it.
+//! Deeper items (extended attributes, the steps of ranges) are not counted: the length of a message limits them. An
+//! empty attribute, the worst of them, takes 64 bytes in memory, so a message of 256 KiB takes 8 MiB until
+//! [`super::convert`] refuses it.
 
 use super::WireError;
 
