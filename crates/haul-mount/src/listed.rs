@@ -60,8 +60,8 @@ impl Listed {
         Some(number)
     }
 
-    /// The listing with this number has ended, which was requested at `at`; `names` is `None` if it failed, or there are
-    /// too many. One that began before its directory was forgotten is ignored.
+    /// The listing with this number has ended, which was requested at `at`; `names` is `None` if it failed, or there
+    /// are too many. One that began before its directory was forgotten is ignored.
     pub(crate) fn finish(
         &mut self,
         directory: &RelPath,

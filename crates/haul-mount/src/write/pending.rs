@@ -361,8 +361,8 @@ impl Pending {
         }
     }
 
-    /// Stores the record of a generation of the content, with the attempts of this moment: an upload may have begun while
-    /// the content was being synced.
+    /// Stores the record of a generation of the content, with the attempts of this moment: an upload may have begun
+    /// while the content was being synced.
     fn store(&self, mut record: Record, generation: u64, root: &RelPath) -> std::io::Result<()> {
         // A change that comes later waits for this lock, and finds the record.
         let state = self.state();
