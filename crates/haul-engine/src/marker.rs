@@ -4,16 +4,17 @@
 //! A killed run leaves its markers. `sync --delete` removes those that are older than a day or whose process, on this
 //! machine, has ended, and `mv` those in the source directories that it removes.
 
-use std::path::Path;
 use std::sync::LazyLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use haul_storage::{
-    CommitOptions, Error, ErrorKind, Metadata, RelPath, RelPathError, Result, Storage,
+    CommitOptions, Entry, Error, ErrorKind, Metadata, RelPath, RelPathError, Result, Storage,
     StorageExt as _, Timestamp, temporary_name,
 };
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 
 /// The start of a marker's name. The process ID, the time in ns since 1970, a hash of the machine and [`END`] follow.
 const PREFIX: &[u8] = b".haul.mark-";
@@ -160,8 +161,12 @@ pub fn is_marker(name: &[u8]) -> bool {
     parsed(name).is_some()
 }
 
-/// Whether a name is that of a marker which a killed run has left, or of the part file of one.
-pub fn is_stale_marker(name: &[u8]) -> bool {
+/// Whether an entry is a marker that a killed run has left, or the part file of one. A file with content is none.
+pub fn is_stale_marker(entry: &Entry) -> bool {
+    entry.is_file() && entry.known_size() == Some(0) && has_stale_name(entry.path.name())
+}
+
+fn has_stale_name(name: &[u8]) -> bool {
     parsed(marker_of_part(name).unwrap_or(name)).is_some_and(|marker| {
         let is_old = now().saturating_sub(marker.set_at) > STALE;
         is_old || marker.machine == *MACHINE && has_ended(marker.process)
@@ -193,12 +198,22 @@ fn parsed(name: &[u8]) -> Option<Parsed> {
     Some(Parsed { process, set_at: Duration::from_secs(seconds), machine })
 }
 
-/// Distinguishes machines, whose processes have the same numbers.
+/// Distinguishes machines, and the containers of a machine: their processes have the same numbers.
 static MACHINE: LazyLock<String> = LazyLock::new(|| {
     let read = |path| std::fs::read(path).unwrap_or_default();
-    let known = [read("/etc/machine-id"), read("/proc/sys/kernel/hostname")].concat();
-    blake3::hash(&known).to_hex()[..8].to_owned()
+    let known = [
+        read("/etc/machine-id"),
+        read("/proc/sys/kernel/hostname"),
+        process_namespace().unwrap_or_default(),
+    ];
+    blake3::hash(&known.concat()).to_hex()[..8].to_owned()
 });
+
+/// The namespace in which process IDs are valid; `None` if it is not known.
+fn process_namespace() -> Option<Vec<u8>> {
+    let target = std::fs::read_link("/proc/self/ns/pid").ok()?;
+    Some(target.into_os_string().into_encoded_bytes())
+}
 
 /// Removes a marker that a killed run has left, and restores the time of its directory, which may be finished.
 ///
@@ -216,10 +231,11 @@ pub async fn remove_stale_marker(storage: &dyn Storage, path: &RelPath) -> Resul
     }
 }
 
-/// Whether a process has certainly ended.
+/// Whether a process of this machine has certainly ended. `/proc` does not show that: it may hide processes of others.
 fn has_ended(process: u32) -> bool {
-    let exists = |process: &str| Path::new("/proc").join(process).exists();
-    exists("self") && !exists(&process.to_string())
+    let process = i32::try_from(process).ok().and_then(Pid::from_raw);
+    let is_gone = |process| test_kill_process(process) == Err(Errno::SRCH);
+    process_namespace().is_some() && process.is_none_or(is_gone)
 }
 
 /// Removes the markers that killed runs have left in a directory of a disk, which this run has locked. Failures are
@@ -228,7 +244,7 @@ pub async fn remove_stale_markers(storage: &dyn Storage, directory: &RelPath) {
     let Ok(mut listing) = storage.list(directory).await else { return };
     while let Some(batch) = listing.next().await {
         let entries = batch.into_iter().flatten();
-        for entry in entries.filter(|entry| is_stale_marker(entry.path.name())) {
+        for entry in entries.filter(is_stale_marker) {
             drop(storage.remove(&entry.path).await);
         }
     }
@@ -253,14 +269,14 @@ mod tests {
         let (ended, own) = (u32::MAX, std::process::id());
         let fresh = name_at(ended, now(), "another");
         let old = name_at(own, now() - 2 * STALE, &MACHINE);
-        assert!(is_marker(&fresh) && is_part_name(&fresh) && !is_stale_marker(&fresh));
-        assert!(is_marker(&old) && is_stale_marker(&old));
-        assert!(!is_stale_marker(&name_at(own, now(), &MACHINE)));
+        assert!(is_marker(&fresh) && is_part_name(&fresh) && !has_stale_name(&fresh));
+        assert!(is_marker(&old) && has_stale_name(&old));
+        assert!(!has_stale_name(&name_at(own, now(), &MACHINE)));
         let left = name_at(ended, now(), &MACHINE);
         let part = temporary_name(&left, "0123456789abcdef");
-        assert!(!is_marker(&part) && !is_stale_marker(&temporary_name(&fresh, "0123")));
+        assert!(!is_marker(&part) && !has_stale_name(&temporary_name(&fresh, "0123")));
         if cfg!(target_os = "linux") {
-            assert!(is_stale_marker(&left) && is_stale_marker(&part));
+            assert!(has_stale_name(&left) && has_stale_name(&part));
         }
         for other in ["haul.mark-7-1.haul-temp", ".haul.clock.haul-temp", ".haul.mark-x.haul-temp"]
         {

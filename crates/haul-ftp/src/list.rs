@@ -311,8 +311,12 @@ impl Listing {
         let Some(plain) = self.read(lane, ListForm::MaybePlain, data, outbox).await? else {
             return Ok(None);
         };
-        if !all.includes(&plain) {
-            learnt.learn(Lesson::ListPlain);
+        // The message of an `ls` that takes `-a` for a path is no listing.
+        let is_only_message = all.found.is_empty() && !all.errors.is_empty();
+        if !all.includes(&plain) || (is_only_message && plain.errors.is_empty()) {
+            if !plain.found.is_empty() {
+                learnt.learn(Lesson::ListPlain);
+            }
             return Ok(Some(plain));
         }
         if !plain.found.is_empty() {

@@ -373,31 +373,37 @@ impl MountBuilder {
 
     fn open_cache(&self, point: &Path) -> Result<Option<Arc<Cache>>> {
         let Some((directory, size)) = &self.cache else { return Ok(None) };
+        let hidden = || {
+            Error::new(ErrorKind::InvalidInput, "open cache")
+                .at(directory.display())
+                .because("it is below the mount point, which would hide it")
+        };
+        // Checked before the cache is created: the mount point has to remain empty.
+        if will_be_below(point, directory) {
+            return Err(hidden());
+        }
         let cache = Cache::open(directory, *size)?;
         if cache.directory().starts_with(point) {
-            return Err(Error::new(ErrorKind::InvalidInput, "open cache")
-                .at(directory.display())
-                .because("it is below the mount point, which would hide it"));
+            return Err(hidden());
         }
         Ok(Some(cache))
     }
 
     fn open_spool(&self, point: &Path) -> Result<Option<Spool>> {
         let Some(spools) = &self.spools else { return Ok(None) };
-        let is_hidden = |spools: PathBuf| spools.starts_with(point);
         let hidden = || {
             // Its files are opened by their paths.
             Error::new(ErrorKind::InvalidInput, "open the spool")
                 .at(spools.display())
                 .because("it is below the mount point, which would hide it")
         };
-        // Checked before the spool is created, and again once links in its path can be resolved.
-        if path::absolute(spools).is_ok_and(is_hidden) {
+        // Checked before the spool is created, and again once all links in its path can be resolved.
+        if will_be_below(point, spools) {
             return Err(hidden());
         }
         let identity = self.identity.as_ref().unwrap_or(&self.source);
         let spool = Spool::open_as(spools, identity, &self.source)?;
-        if spools.canonicalize().is_ok_and(is_hidden) {
+        if spools.canonicalize().is_ok_and(|spools| spools.starts_with(point)) {
             return Err(hidden());
         }
         Ok(Some(spool))
@@ -438,4 +444,11 @@ impl MountBuilder {
         };
         Ok((View::new(names, files, changes.clone()), changes))
     }
+}
+
+/// Whether a directory, which may not exist yet, is below a mount point.
+fn will_be_below(point: &Path, directory: &Path) -> bool {
+    let Ok(directory) = path::absolute(directory) else { return false };
+    let existing = directory.ancestors().find_map(|above| above.canonicalize().ok());
+    existing.is_some_and(|existing| existing.starts_with(point))
 }

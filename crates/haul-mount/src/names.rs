@@ -322,15 +322,16 @@ impl Names {
             return;
         }
         // If the RTT is long, `survey` has listed it, or is listing it.
-        if self.survey.lists(&parent) || !lock(&local.listed).begin(&parent, self.now()) {
+        if self.survey.lists(&parent) {
             return;
         }
+        let Some(number) = lock(&local.listed).begin(&parent, self.now()) else { return };
         let names = Arc::clone(self);
         self.runtime.spawn(async move {
             let at = names.now();
             let found = names.names_in(&parent).await;
             if let Some(local) = &names.local {
-                lock(&local.listed).finish(&parent, at, found);
+                lock(&local.listed).finish(&parent, number, at, found);
             }
         });
     }

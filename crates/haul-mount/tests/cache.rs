@@ -6,7 +6,7 @@
 mod common;
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
@@ -112,6 +112,25 @@ fn a_full_disk_stops_caching_but_no_read() {
         assert!(unmounted.status.success() || error.contains("busy"), "{error}");
         unmounted.status.success()
     });
+}
+
+/// Formerly, the error left a cache behind, so that the mount point was no longer empty.
+#[test]
+fn a_cache_or_a_spool_below_the_mount_point_is_not_created() {
+    let storage = MemoryStorage::new();
+    let (point, other) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let link = other.path().join("link");
+    symlink(point.path(), &link).unwrap();
+    for hidden in [point.path().join("cache/of/files"), link.join("cache"), link] {
+        for builder in
+            [builder(&storage).cache(hidden.clone(), 64 << 20), builder(&storage).writable(&hidden)]
+        {
+            let error = builder.mount(point.path()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+            assert!(error.to_string().contains("below the mount point"), "{error}");
+            assert_eq!(fs::read_dir(point.path()).unwrap().count(), 0, "{}", hidden.display());
+        }
+    }
 }
 
 #[test]

@@ -117,12 +117,15 @@ async fn first_line(command: &str) -> Result<Secret, String> {
         return Err(format!("password-command failed ({})", output.status));
     }
     let text = Zeroizing::new(output.stdout);
+    if text.is_empty() {
+        return Err("password-command printed nothing".to_owned());
+    }
     let line = text.split(|&byte| byte == b'\n').next().unwrap_or_default();
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let line =
         std::str::from_utf8(line).map_err(|_| "password-command printed text that is not UTF-8")?;
     if line.is_empty() {
-        return Err("password-command printed nothing".to_owned());
+        return Err("the first line that password-command printed is empty".to_owned());
     }
     Ok(Secret::new(line))
 }
@@ -137,5 +140,16 @@ mod tests {
         let command = PasswordSource::Command("echo hunter2".to_owned());
         let shown = format!("{secret:?} {command:?} {:?}", Secret::new("hunter2"));
         assert!(!shown.contains("hunter2"));
+    }
+    /// Formerly, a command that printed an empty line first was reported to have printed nothing.
+    #[tokio::test]
+    async fn only_the_first_line_of_a_password_command_is_used() {
+        let first = async |command: &str| PasswordSource::Command(command.to_owned()).fetch().await;
+        assert_eq!(first("printf 'hunter2\\r\\nmore\\n'").await, Ok(Secret::new("hunter2")));
+        assert_eq!(first("true").await.unwrap_err(), "password-command printed nothing");
+        for command in ["echo", "printf '\\r\\n'", "printf '\\nhunter2\\n'"] {
+            let error = first(command).await.unwrap_err();
+            assert_eq!(error, "the first line that password-command printed is empty", "{command}");
+        }
     }
 }

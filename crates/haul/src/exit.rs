@@ -9,7 +9,7 @@ use haul_storage::Error;
 pub(crate) enum Exit {
     /// All done.
     Done,
-    /// Something failed, and was printed; whatever does not depend on it was done.
+    /// Something failed and was reported; everything that does not depend on it was done.
     Failed,
     /// Wrong usage; nothing was done.
     Usage,
@@ -20,7 +20,7 @@ pub(crate) enum Exit {
 }
 
 impl Exit {
-    /// The number that the shell sees: 128 and the signal's number for a signal, as shells count.
+    /// The number that the shell sees; for a signal 128 plus its number, as in shells.
     pub(crate) const fn status(self) -> u8 {
         match self {
             Self::Done => 0,

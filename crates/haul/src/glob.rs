@@ -74,7 +74,7 @@ struct Parser<'a> {
     unicode: bool,
     /// Whether `{a,b}` means either.
     alternatives: bool,
-    /// Whether `**` means directories only where it is a whole component.
+    /// Whether `**` is like `*` unless it is a whole component.
     whole_stars: bool,
     /// How many `{` are open.
     depth: usize,

@@ -176,7 +176,7 @@ fn foreign(error: &clap::Error) -> Option<String> {
 
 fn run(cli: Cli, printer: &Printer) -> Result<Exit, Stop> {
     raise_open_files();
-    // The work is done by the engine's and the backends' own threads.
+    // One thread suffices: lanes, disk calls and digests have threads of their own.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

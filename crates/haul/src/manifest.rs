@@ -85,21 +85,30 @@ impl Manifest {
     }
 
     /// Excludes the manifest's own path, so that no source file is copied to it, and the manifest is
-    /// not deleted as missing in the source. `warn` is called for each source file that is left out
-    /// for this.
+    /// not deleted as missing in the source. A job that copies a file to it is removed. `warn` is called for each
+    /// source file that is left out for this.
     pub(crate) async fn guard(
         &self,
-        jobs: &[Job],
+        jobs: &mut Vec<Job>,
         filter: Filter,
         mut warn: impl FnMut(&str, &str),
     ) -> Filter {
+        const LEFT_OUT: &str = "not copied: the manifest of this copy takes its place";
+        jobs.retain(|job| {
+            let is_free = !self.beside || self.path != job.destination_path;
+            if !is_free {
+                let location = job.source.location().display(&job.source_path);
+                warn(&location.to_string(), LEFT_OUT);
+            }
+            is_free
+        });
         let mut guarded: Vec<RelPath> = jobs.iter().filter_map(|job| self.below(job)).collect();
         guarded.sort();
         guarded.dedup();
         if guarded.is_empty() {
             return filter;
         }
-        for job in jobs {
+        for job in &*jobs {
             for path in &guarded {
                 let source = job.source_path.join_path(path);
                 // Errors here are ignored: the transfer reports them.
@@ -107,7 +116,7 @@ impl Manifest {
                     && filter.takes(path.as_bytes(), false)
                 {
                     let location = job.source.location().display(&source).to_string();
-                    warn(&location, "not copied: the manifest of this copy takes its place");
+                    warn(&location, LEFT_OUT);
                 }
             }
         }
@@ -161,6 +170,7 @@ fn below(directory: (&Location, &RelPath), file: (&Location, &RelPath)) -> Optio
             Location::Remote { scheme, user, host, port, .. },
             Location::Remote { scheme: schema, user: login, host: name, port: number, .. },
         ) => (scheme, user, host, port) == (schema, login, name, number),
+        (Location::Peer { ticket, .. }, Location::Peer { ticket: other, .. }) => ticket == other,
         _ => false,
     };
     if !are_together {

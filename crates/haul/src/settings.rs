@@ -36,7 +36,7 @@ pub(crate) struct Resolved {
     pub(crate) split: SplitArg,
     /// Backup of replaced and removed files, if any.
     pub(crate) backup: Option<BackupChoice>,
-    /// What the destination may not support.
+    /// The given options that the destination may not support.
     pub(crate) asked: Asked,
     /// How much is printed.
     pub(crate) show: Show,

@@ -209,7 +209,7 @@ impl<'a> Pass<'a> {
     }
 
     async fn look(&self, source: &RelPath, entry: Entry) -> Looked {
-        if is_stale_marker(entry.path.name()) && self.removes && !self.context.settings.dry_run {
+        if is_stale_marker(&entry) && self.removes && !self.context.settings.dry_run {
             // Failures are ignored: the next run tries it again.
             drop(remove_stale_marker(&*self.job.job.destination, &entry.path).await);
         }

@@ -244,10 +244,11 @@ impl Walk<'_> {
         );
         let is_root = self.job.job.destination_path == destination;
         if is_root {
-            self.context.roots.note_reached(self.job.index, fresh);
             if !self.context.settings.dry_run {
                 self.top.begin(fresh, &directory).await?;
             }
+            // Nothing is deleted in a destination that this run could not begin, such as one that another run works in.
+            self.context.roots.note_reached(self.job.index, fresh);
         }
         let (on_volume, names) = match fresh {
             true => (on_volume, None),

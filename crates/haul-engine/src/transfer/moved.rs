@@ -22,7 +22,7 @@ pub enum Expected {
     Link,
 }
 
-/// Removes the source of an item; `seen` is the version that was copied.
+/// Removes the source of an item, with `remove_source` and without `dry_run`; `seen` is the version that was copied.
 ///
 /// # Errors
 ///

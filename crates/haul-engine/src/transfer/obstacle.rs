@@ -9,7 +9,8 @@ use crate::plan::{Item, remove};
 /// `what` is to take its place; errors name it and `operation`.
 ///
 /// # Errors
-/// The directory has to stay, or something below it does. A dry run fails likewise.
+/// `IsADirectory` if the directory or something below it has to stay, also in a dry run; and the errors of the
+/// storages.
 pub async fn remove_directory(
     context: &Context,
     item: &Item,

@@ -34,7 +34,8 @@ pub struct Opened {
 /// that gives the reason.
 ///
 /// # Errors
-/// If the source's size is not the listed one, or the part file or its journal cannot be created.
+/// If the source's size is not the listed one, its first data cannot be found, or the part file or its journal cannot
+/// be created.
 pub async fn open(context: &Context, item: &Item, reader: Arc<dyn ReadAt>) -> Result<Opened> {
     let identity = reader.identity().clone();
     listed::check(item, identity.size)?;
@@ -72,8 +73,9 @@ async fn options(context: &Context, item: &Item, reader: &dyn ReadAt) -> Result<
     })
 }
 
-/// The name of the source in the journal. Without a tag, the query of a URL is a part of it: it may select one of several
-/// files of the same length and time. With one, a URL that is signed anew continues.
+/// The name of the source in the journal. If the source has no tag, the query of its URL is a part of the name: it may
+/// select one of several files of the same length and time. If it has one, a file resumes although its URL was signed
+/// anew.
 fn version_name(item: &Item, identity: &Identity) -> String {
     let name = item.job.source_name(&item.source.path);
     match item.job.job.source.location() {

@@ -19,7 +19,7 @@ pub struct Moved {
     pub digest: Option<Digest>,
     /// Bytes that an earlier run had left.
     pub resumed_bytes: u64,
-    /// Bytes that were counted as moved or resumed before the end.
+    /// Bytes that were counted as moved, resumed or skipped (holes) before the end.
     pub counted_bytes: u64,
     /// Why it was copied.
     pub reason: Option<Reason>,

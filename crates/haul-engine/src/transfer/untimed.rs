@@ -8,8 +8,8 @@ use crate::context::Context;
 use crate::plan::Item;
 use crate::{Compare, Overwrite};
 
-/// Reports an existing file that stays by `verdict`. A file that certainly differs is reported each time, others once in
-/// a run.
+/// Reports an existing file that stays by `verdict`. Each file that certainly differs is reported; of the others, only
+/// the first one of the transfer.
 pub fn report(context: &Context, item: &Item, source: &Entry, existing: &Entry, verdict: Verdict) {
     let settings = &context.settings;
     let end = match (source.modified, existing.modified) {

@@ -55,7 +55,7 @@ pub enum Compared {
     Extra(Entry),
     /// One of them could not be read; nothing below it was compared.
     Failed(Error),
-    /// This many more bytes were read.
+    /// This many more bytes were read, or are those of a hole.
     Progress(u64),
 }
 
@@ -64,7 +64,7 @@ pub enum Compared {
 pub struct Comparison {
     /// Files, links and special files that are equal, as far as they were compared.
     pub same: u64,
-    /// Of these, files of which only the size could be compared.
+    /// Of these, files without times to compare: only sizes were compared.
     pub by_size: u64,
     /// Of these, files of which a server reported the digest instead of sending the bytes.
     pub reported: u64,
@@ -76,7 +76,7 @@ pub struct Comparison {
     pub extra: u64,
     /// Names that could not be read.
     pub failed: u64,
-    /// Bytes that were read, also of names that differ or could not be read to their end.
+    /// Bytes that were read, holes included, also of names that differ or could not be read to their end.
     pub bytes: u64,
     /// Whether it was stopped before its end.
     pub interrupted: bool,
@@ -98,8 +98,8 @@ pub struct Side<'a> {
     pub top: &'a RelPath,
 }
 
-/// Compares two directories and everything below them, or two files. `report` is called for what differs, in
-/// no particular order.
+/// Compares two directories and everything below them, or two files. `report` is called for each difference, failure
+/// and progress, in no particular order. With `cancel`, it ends at once: files that are being read count for nothing.
 pub async fn compare(
     sides: (Side<'_>, Side<'_>),
     options: &CompareOptions,
@@ -135,7 +135,12 @@ pub async fn compare(
             let Some(step) = ready.pop() else { break };
             running.push(pass.run(step));
         }
-        let Some(found) = running.next().await else { break };
+        let found = tokio::select! {
+            biased;
+            () = cancel.cancelled() => break,
+            found = running.next() => found,
+        };
+        let Some(found) = found else { break };
         for found in found {
             match found {
                 Found::Step(step) => ready.push(step),
@@ -177,7 +182,7 @@ enum Found {
     Same,
     /// The same content by the digest of a server.
     Reported,
-    /// The same size, and no times to compare.
+    /// The same size, or an unknown one, and no times to compare.
     SameSize,
     Event(Compared),
 }
@@ -255,7 +260,9 @@ impl Pass<'_> {
                 _ if a.same_content(b) == Some(true) => Ok(Found::Reported),
                 _ if a.same_content(b) == Some(false) => Ok(Found::Step(Step::Content(path))),
                 _ if self.options.checksum.is_some() => Ok(Found::Step(Step::Content(path))),
-                _ if !self.has_times(a, b) => Ok(Found::SameSize),
+                (Some(_), Some(_)) if !self.has_times(a, b) => Ok(Found::SameSize),
+                // Nothing but the content can be compared.
+                _ if !self.has_times(a, b) => Ok(Found::Step(Step::Content(path))),
                 _ if self.same_time(a, b) => Ok(Found::Same),
                 _ => differs(Difference::Time),
             },

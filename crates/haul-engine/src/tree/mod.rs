@@ -1,4 +1,5 @@
-//! Operations on trees besides moving: measure, remove, compare two.
+//! Operations on trees besides moving: measure, remove (also only what is empty), compare two, and recognise an
+//! unfinished move.
 //!
 //! ```text
 //! crawl: directories are listed several at a time → each entry is acted on → a directory after all below it
@@ -6,7 +7,7 @@
 //! ```
 //!
 //! Memory grows with the depth of a tree and the length of its longest batches (in a comparison, of its largest
-//! directories), not with its number of entries.
+//! directories), not with its number of entries; but measuring and removing remember files with several names.
 
 mod compare;
 mod crawl;

@@ -23,7 +23,7 @@ pub enum RemoveEvent<'a> {
 pub struct Removal {
     /// What was removed, or would be.
     pub removed: Totals,
-    /// Entries that could not be removed. Directories that stay because of them do not count.
+    /// Entries that could not be listed or removed. Directories that stay because of them do not count.
     pub failed: u64,
 }
 

@@ -37,11 +37,11 @@ impl UnfinishedMove<'_> {
         }
     }
 
-    /// Notes that the move begins. Creates `to`, with the permission bits `mode` if it does not exist. If that fails, no
-    /// note is left in `from`.
+    /// Writes the notes: the move begins. If `to` does not exist, creates it with the permission bits `mode`. If that
+    /// fails, no note is left in `from`.
     ///
     /// # Errors
-    /// Those of creating and writing.
+    /// Those of creating and writing; `AlreadyExists` if something else has the name of a note.
     pub async fn begin(&self, mode: Option<u32>) -> Result<()> {
         let note = Bytes::from(unique().into_bytes());
         // First: without it, a rerun would take an empty `to` for a directory to move `from` into.
@@ -59,11 +59,17 @@ impl UnfinishedMove<'_> {
         if let Some(above) = directory.parent() {
             storage.create_dir_all(&above).await?;
         }
-        match storage.create_dir_as(directory, mode).await {
-            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
+        let is_new = match storage.create_dir_as(directory, mode).await {
+            Ok(()) => true,
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => false,
+            Err(error) => return Err(error),
+        };
+        let written = write(self.to, note).await;
+        if written.is_err() && is_new {
+            // A rerun would move `from` into it. If this fails too, the first failure is the one to report.
+            drop(storage.remove(directory).await);
         }
-        write(self.to, note).await
+        written
     }
 
     /// Removes the note in `to`, once `from` is removed.
@@ -149,5 +155,29 @@ async fn write(place: Place<'_>, note: Bytes) -> Result<()> {
 async fn restore((storage, directory): Place<'_>, metadata: Metadata) {
     if metadata.modified.is_some() && storage.capabilities().times {
         drop(storage.set_metadata(directory, &metadata).await);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use haul_storage::memory::{MemoryStorage, Operation};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_move_that_cannot_be_noted_leaves_no_new_directory() {
+        let (old, new) = (RelPath::parse("old").unwrap(), RelPath::parse("new").unwrap());
+        for exists in [false, true] {
+            let (near, far) = (MemoryStorage::new(), MemoryStorage::new());
+            near.add_file("old/f", "x");
+            if exists {
+                far.add_dir("new");
+            }
+            far.faults().on(Operation::WriteWhole).fail(ErrorKind::NoSpace);
+            let begun = UnfinishedMove { from: (&*near, &old), to: (&*far, &new) };
+            assert_eq!(begun.begin(None).await.unwrap_err().kind(), ErrorKind::NoSpace);
+            assert_eq!(near.paths(), ["old/", "old/f"]);
+            assert_eq!(far.exists("new"), exists);
+        }
     }
 }

@@ -19,7 +19,7 @@ use crate::retry::Retries;
 /// The unit of the memory budget, in bytes: the number of units has to fit into 32 bits.
 const UNIT: u64 = 4 << 10;
 
-/// Bounds of the length into which the data of a file is cut; BLAKE3 hashes best in subtrees of 64 KiB.
+/// Bounds of the length of a range; BLAKE3 hashes best in subtrees of 64 KiB.
 const RANGE_MAX: u64 = 4 << 20;
 const RANGE_MIN: u64 = 64 << 10;
 
@@ -28,7 +28,7 @@ const RANGE_MIN: u64 = 64 << 10;
 const RANGES_DISK: usize = 3;
 const RANGES_LINK: usize = 16;
 
-/// Longer files are hashed by the pool.
+/// Longer contents of one read, in bytes, are hashed by the pool.
 const INLINE_MAX: usize = 64 << 10;
 
 /// Checks files of one storage within one memory budget.
@@ -230,7 +230,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Hashes a range, or everything from its start if the size of the file is unknown. Returns the offset
-    /// of the end. A read that began anew reports only bytes behind `reported`, where the earlier ones have stopped.
+    /// of the end. A read that began anew reports only bytes beyond `reported`, where the earlier ones stopped.
     async fn read(
         &self,
         path: &RelPath,

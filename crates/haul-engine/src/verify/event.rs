@@ -34,7 +34,7 @@ pub struct VerifyOptions {
 pub enum VerifyEvent {
     /// Bytes were hashed: read from the file, or those of a hole.
     Progress {
-        /// Bytes since the last such event.
+        /// Their number.
         bytes: u64,
     },
     /// A file has the digest in the manifest.

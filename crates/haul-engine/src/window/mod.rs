@@ -228,7 +228,7 @@ impl Window {
 
     /// An operation failed. `Busy` means that the server wants less load, `Unreachable` that a lane is
     /// lost; other kinds do not concern the link. Backs off in this order: files at once, lanes, range
-    /// size; at most once a second.
+    /// size; at most once in a second, or in two RTTs if these are longer.
     pub fn on_failure(&mut self, now: Duration, kind: ErrorKind) {
         let now = self.advance(now);
         if !matches!(kind, ErrorKind::Busy | ErrorKind::Unreachable) {

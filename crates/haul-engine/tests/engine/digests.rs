@@ -39,8 +39,16 @@ fn reads(storage: &MemoryStorage) -> u64 {
 }
 
 async fn compared(sides: [&MemoryStorage; 2]) -> (Comparison, Vec<Difference>) {
+    compared_by(Some(DigestKind::Blake3), sides, &Cancel::default()).await
+}
+
+async fn compared_by(
+    checksum: Option<DigestKind>,
+    sides: [&MemoryStorage; 2],
+    cancel: &Cancel,
+) -> (Comparison, Vec<Difference>) {
     let options = CompareOptions {
-        checksum: Some(DigestKind::Blake3),
+        checksum,
         filter: Filter::default(),
         reading: VerifyOptions {
             parallel: 4,
@@ -60,7 +68,7 @@ async fn compared(sides: [&MemoryStorage; 2]) -> (Comparison, Vec<Difference>) {
         Compared::Progress(_) => {}
         other => panic!("{other:?}"),
     };
-    let comparison = compare((a, b), &options, &Cancel::default(), report).await;
+    let comparison = compare((a, b), &options, cancel, report).await;
     (comparison, differences)
 }
 
@@ -79,6 +87,38 @@ async fn a_comparison_reads_nothing_of_a_server_that_reports_the_same_digests() 
     let (comparison, _) = compared([&other, &far]).await;
     assert_eq!((comparison.same, comparison.reported, comparison.bytes), (2, 2, 0));
     assert_eq!(reads(&far) + reads(&other), 0);
+}
+
+#[tokio::test]
+async fn files_of_unknown_size_and_without_times_are_compared_by_content() {
+    let plain = MemoryStorage::new();
+    let site = MemoryStorage::builder().without_sizes().with_capabilities(|can| can.times = false);
+    let site = site.build();
+    for (name, content) in [("same", "content"), ("differs", "longer than the other")] {
+        plain.add_file(name, "content");
+        site.add_file(name, content);
+    }
+    for sides in [[&*plain, &*site], [&*site, &*plain]] {
+        let (comparison, differences) = compared_by(None, sides, &Cancel::default()).await;
+        assert!(matches!(differences[..], [Difference::Size(..)]), "{differences:?}");
+        assert_eq!((comparison.same, comparison.by_size, comparison.differing), (1, 0, 1));
+    }
+}
+
+#[tokio::test]
+async fn a_comparison_that_is_cancelled_does_not_wait_for_a_read() {
+    let (near, far, cancel) = (MemoryStorage::new(), MemoryStorage::new(), Cancel::default());
+    fill([&near, &far], false);
+    far.faults().on(Operation::Read).stall();
+    let comparison = compared_by(Some(DigestKind::Blake3), [&near, &far], &cancel);
+    let (outcome, ()) = tokio::join!(comparison, async {
+        while far.faults().count(Operation::Read) == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        cancel.cancel();
+    });
+    assert!(outcome.0.interrupted && !outcome.0.is_same());
+    assert!(outcome.0.same <= 1, "{:?}", outcome.0);
 }
 
 #[tokio::test]

@@ -64,7 +64,7 @@ async fn fan_until(
     cancel: Cancel,
 ) -> Outcome {
     let open = |host: usize| async move {
-        // The call that fails for a host that cannot be reached.
+        // Fails for a host that cannot be reached.
         hosts[host].stat(&path("")).await?;
         let jobs = vec![Job {
             source: Arc::clone(source) as Arc<dyn Storage>,
@@ -322,7 +322,7 @@ async fn an_error_at_any_operation_of_the_source_leaves_only_whole_files_everywh
                 }
             }
         }
-        // The error fails one host at most; the others get the file without it.
+        // The error fails at most one host; the others get all files.
         assert!(outcome.summary.failed_hosts <= 1, "call {nth}: {}", outcome.summary.failed_hosts);
         assert!(whole >= 6, "call {nth}: {whole}");
         source.faults().count_all()

@@ -65,7 +65,7 @@ async fn a_file_whose_bytes_pass_in_order_is_one_read() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_broken_read_continues_where_it_stopped() {
+async fn a_copy_completes_although_reads_break() {
     let (far, near) = (far(long_link()), near());
     for nth in [1, 3, 6, 7] {
         far.faults().on(Operation::Read).nth(nth).tear(nth * (5 << 20), ErrorKind::Unreachable);

@@ -99,12 +99,12 @@ async fn all_mirrors_are_read_each_at_its_own_speed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_mirror_that_goes_away_is_dropped_and_the_others_continue() {
+async fn when_a_mirror_goes_away_the_other_one_continues_without_a_pause() {
     let mirrors = [linked(20_000_000), linked(20_000_000)];
     mirrors[0].faults().on(Operation::Read).from(3).fail(ErrorKind::Unreachable);
     let copied = copy(&mirrors, Some(digest(DigestKind::Sha256))).await;
     copied.arrived();
-    assert_eq!(copied.outcome.summary.retries, 0, "the others go on at once");
+    assert_eq!(copied.outcome.summary.retries, 0, "the other one goes on at once");
     assert!(down(&mirrors[1]) > SIZE / 2);
 }
 
@@ -158,7 +158,7 @@ async fn a_slow_mirror_keeps_its_ranges() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn mirrors_with_another_size_or_time_are_not_used() {
+async fn a_mirror_with_another_size_or_without_a_digest_another_time_is_not_used() {
     for expected in [None, Some(digest(DigestKind::Blake3))] {
         let mirrors = [linked(20_000_000), linked(20_000_000), linked(20_000_000)];
         mirrors[1].resize("f", SIZE - 1);
@@ -211,7 +211,7 @@ async fn a_correct_mirror_that_fails_once_after_a_wrong_digest_is_tried_again() 
 
 /// Once, the range at byte 0 was requested from that mirror again and again.
 #[tokio::test(start_paused = true)]
-async fn a_first_mirror_that_fails_is_not_requested_without_pause() {
+async fn a_first_mirror_that_fails_is_not_requested_again_and_again() {
     let mirrors = [linked(20_000_000), linked(20_000_000)];
     mirrors[0].faults().on(Operation::Read).from(1).fail(ErrorKind::Unreachable);
     copy(&mirrors, None).await.arrived();

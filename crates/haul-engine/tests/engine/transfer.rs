@@ -695,6 +695,14 @@ async fn a_second_run_on_one_destination_is_refused() {
     let lock = destination.lock(&path("d")).await.unwrap();
     let outcome = run(job_at(&source, "d", &destination, "d"), quick()).await;
     assert_eq!(outcome.failures()[0].kind(), ErrorKind::Busy);
+    // Nor does it delete what the other run has copied.
+    destination.add_file("d/of the other run", "x");
+    for ignore_errors in [false, true] {
+        let settings = Settings { delete: true, ignore_errors, ..quick() };
+        let outcome = run(job_at(&source, "d", &destination, "d"), settings).await;
+        assert_eq!(outcome.failures()[0].kind(), ErrorKind::Busy);
+        assert!(destination.exists("d/of the other run"));
+    }
     drop(lock);
     run(job_at(&source, "d", &destination, "d"), quick()).await.assert_clean();
 }

@@ -82,6 +82,10 @@ async fn list_is_used_if_list_all_lists_nothing() {
         }
         assert_eq!(sent(&server, "LIST -a"), 1, "an unknown option is sent once");
     }
+    // The message of `ls` in place of an empty directory's listing is no error.
+    let empty = Script { listing: b"", listings: &[("LIST -a", ERROR)], ..Script::default() };
+    let (_server, _journals, storage) = storage(empty).await;
+    assert_eq!(names(&storage).await, [""; 0]);
 }
 
 #[tokio::test]

@@ -178,7 +178,6 @@ async fn the_old_file_remains_if_the_rename_fails_for_another_reason() {
         server.put("/up/f", b"old");
         let new = Bytes::from_static(b"new");
         let error = storage.write_whole(&path("f"), new, &REPLACING).await.unwrap_err();
-        eprintln!("{error}");
         assert_eq!(server.content("/up/f").unwrap(), b"old", "{error}");
     }
 }

@@ -3,6 +3,7 @@
 //!
 //! Other modules send files (`download`) and handle properties (`propfind`, `proppatch`).
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use dav_server::davpath::DavPath;
@@ -11,16 +12,19 @@ use dav_server::fs::{
     ReadDirMeta,
 };
 use futures_util::stream::{self, StreamExt};
-use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, openat, renameat, unlinkat};
+use rustix::fs::{AtFlags, Mode, mkdirat, renameat, unlinkat};
 use rustix::io::{Errno, Result};
+use tokio::sync::oneshot::{Receiver, channel};
 use tokio::task::spawn_blocking;
 
+use super::aside::{Aside, rename_over};
 use super::described::Described;
 use super::directory::{Entry, Links, Listing};
 use super::instead::Instead;
-use super::part::{copy, copy_link, finish, has_tag, is_link, rename_new, rename_over, replacing};
+use super::part::{copy, copy_link, finish, has_tag, is_link, rename_new};
 use super::paths::{is_within, trimmed};
 use super::refusal::fs_error;
+use super::replacing::hold;
 use super::share::Share;
 use super::upload::{Upload, Written};
 
@@ -191,9 +195,8 @@ impl GuardedFileSystem<Intent> for Files {
             let removed = share.pool.run(move || {
                 let (directory, name) = inside.jail.parent(&path)?;
                 // Open until the lock is released, so that the blocks are freed after it.
-                let path_only = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                let _open = openat(&directory, name, path_only, Mode::empty());
-                let _replacing = only.is_some().then(replacing);
+                let _open = hold(&directory, name);
+                let _replacing = only.is_some().then(|| inside.replacing.lock());
                 if only.is_some_and(|tag| !has_tag(&directory, name, &tag)) {
                     return Err(Errno::EXIST);
                 }
@@ -210,18 +213,28 @@ impl GuardedFileSystem<Intent> for Files {
         intent: &'a Intent,
     ) -> FsFuture<'a, ()> {
         let (target, intent) = (to.as_bytes().to_vec(), intent.clone());
-        self.run(from, move |share, path| {
+        let renamed = self.run(from, move |share, path| {
             let ((from, old), (to, new)) = (share.jail.parent(path)?, share.jail.parent(&target)?);
             finish((&from, old), (&to, new), intent.keeps)?;
-            let _replacing = replacing();
+            let open = hold(&to, new);
+            let replacing = share.replacing.lock();
             if intent.only.as_ref().is_some_and(|tag| !has_tag(&to, new, tag)) {
                 return Err(Errno::EXIST);
             }
-            match intent {
-                Intent { keeps: true, .. } => rename_new((from, old), (to, new)),
+            let aside = match intent {
+                Intent { keeps: true, .. } => rename_new((from, old), (to, new)).map(|()| None),
                 Intent { aside: true, .. } => rename_over((from, old), (to, new)),
-                _ => renameat(from, old, to, new),
+                _ => renameat(from, old, to, new).map(|()| None),
+            };
+            drop(replacing);
+            Ok(remove(share, open, aside?))
+        });
+        Box::pin(async move {
+            if let Some(removed) = renamed.await? {
+                // Closed without a message if the job panicked. The entry was replaced all the same.
+                drop(removed.await);
             }
+            Ok(())
         })
     }
 
@@ -240,14 +253,30 @@ impl GuardedFileSystem<Intent> for Files {
             let copied = spawn_blocking(move || {
                 let _until_copied = instead;
                 match is_below && is_link(&share.jail, &from)? {
-                    true => copy_link(&share.jail, &from, &to, keeps),
-                    false => copy(&share.jail, &from, &to, keeps),
+                    true => copy_link(&share, &from, &to, keeps),
+                    false => copy(&share, &from, &to, keeps),
                 }
             });
             let copied = copied.await;
             copied.map_err(|_| FsError::GeneralFailure)?.map_err(fs_error)
         })
     }
+}
+
+/// Removes a replaced entry on a disk thread: `open` may be a large file whose blocks are freed when it is closed,
+/// `aside` a directory with many entries. Returns what to wait for.
+fn remove(share: &Share, open: Option<OwnedFd>, aside: Option<Aside>) -> Option<Receiver<()>> {
+    if open.is_none() && aside.is_none() {
+        return None;
+    }
+    let (done, removed) = channel();
+    share.pool.submit(move || {
+        drop(open);
+        aside.into_iter().for_each(Aside::remove);
+        // The request may have been cancelled.
+        let _ = done.send(());
+    });
+    Some(removed)
 }
 
 impl DavDirEntry for Entry {
@@ -258,5 +287,89 @@ impl DavDirEntry for Entry {
     fn metadata(&'_ self) -> FsFuture<'_, Box<dyn DavMetaData>> {
         let described = self.described.clone();
         Box::pin(async move { Ok(Box::new(described) as Box<dyn DavMetaData>) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+    use std::pin::pin;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use futures_util::poll;
+
+    use super::*;
+
+    fn share(directory: &Path) -> Arc<Share> {
+        Arc::new(Share::open(directory, false).unwrap())
+    }
+
+    fn path(path: &str) -> DavPath {
+        DavPath::new(path).unwrap()
+    }
+
+    /// Formerly, all other replacements of all servers of the process waited until the old tree was removed.
+    #[tokio::test]
+    async fn the_lock_of_replacements_is_free_while_an_old_tree_is_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        for name in ["new", "old"] {
+            fs::create_dir(directory.path().join(name)).unwrap();
+            fs::write(directory.path().join(name).join(name), "").unwrap();
+        }
+        let share = share(directory.path());
+        // All disk threads are busy, so that the removal has to wait.
+        let busy: Vec<_> = (0..16)
+            .map(|_| {
+                let (free, wait) = mpsc::channel::<()>();
+                share.pool.submit(move || assert!(wait.recv().is_err()));
+                free
+            })
+            .collect();
+        let (files, intent) = (Files::boxed(&share), Intent { aside: true, ..Intent::default() });
+        let (new, old) = (path("/new"), path("/old"));
+        let mut renamed = pin!(files.rename(&new, &old, &intent));
+        assert!(poll!(&mut renamed).is_pending());
+        assert!(directory.path().join("old/new").exists());
+        drop(share.replacing.lock());
+        drop(busy);
+        renamed.await.unwrap();
+        let names = fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        assert_eq!(names.collect::<Vec<_>>(), ["old"]);
+    }
+
+    /// Formerly, a COPY could replace a file between the comparison of its version and its replacement.
+    #[tokio::test]
+    #[expect(clippy::await_holding_lock, reason = "another request waits for it, or does not")]
+    async fn a_copy_replaces_nothing_while_another_request_replaces_a_version() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("file"), "old").unwrap();
+        let share = share(directory.path());
+        let instead = Arc::new(Instead::of(&share, b"/file", Vec::new()).unwrap());
+        let copy = instead.creation_path(b"/file");
+        let copy = String::from_utf8(copy).unwrap();
+        fs::write(directory.path().join(copy.trim_start_matches('/')), "new").unwrap();
+        let content = || fs::read_to_string(directory.path().join("file")).unwrap();
+        let replacing = share.replacing.lock();
+        let named = tokio::spawn(instead.name());
+        tokio::task::yield_now().await;
+        std::thread::sleep(Duration::from_millis(100));
+        assert_eq!(content(), "old");
+        drop(replacing);
+        named.await.unwrap().unwrap();
+        assert_eq!(content(), "new");
+    }
+
+    #[tokio::test]
+    #[expect(clippy::await_holding_lock, reason = "another request waits for it, or does not")]
+    async fn replacements_in_one_share_do_not_wait_for_another_share() {
+        let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let [one, other] = directories.each_ref().map(|directory| share(directory.path()));
+        fs::write(directories[1].path().join("a"), "").unwrap();
+        let _replacing = one.replacing.lock();
+        let (files, intent) = (Files::boxed(&other), Intent::default());
+        files.rename(&path("/a"), &path("/b"), &intent).await.unwrap();
+        assert!(directories[1].path().join("b").exists());
     }
 }

@@ -10,9 +10,11 @@ use http::StatusCode;
 use rustix::fs::{AtFlags, FileType, renameat, statat};
 use rustix::io::Errno;
 
-use super::part::{part_beside, remove_all, rename_over};
+use super::aside::{Aside, remove_all, rename_over};
+use super::part::part_beside;
 use super::paths::{is_within, trimmed};
 use super::refusal;
+use super::replacing::hold;
 use super::share::Share;
 
 /// A copy in progress, under a temporary name. Dropping it removes the copy, unless it got its final name.
@@ -67,11 +69,17 @@ impl Instead {
             let stat = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW);
             stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
         };
-        match is_directory(&from, old) || is_directory(&to, new) {
-            true => rename_over((from, old), (to, new)),
+        // What is replaced is removed after the lock is released.
+        let _open = hold(&to, new);
+        let replacing = self.share.replacing.lock();
+        if !is_directory(&from, old) && !is_directory(&to, new) {
             // Two files: rename atomically.
-            false => renameat(from, old, to, new),
+            return renameat(from, old, to, new);
         }
+        let aside = rename_over((from, old), (to, new))?;
+        drop(replacing);
+        aside.into_iter().for_each(Aside::remove);
+        Ok(())
     }
 }
 

@@ -11,14 +11,15 @@
 //!
 //! - `gate` admits requests: `names` refuses what pages of other sites send (`Host`, `Origin`), `credentials`
 //!   and `failures` check the password and count wrong ones.
-//! - [`Jail`](haul_net::Jail) is the only way into the directory. In it `file_system`, `upload`, `part` and
-//!   `instead` perform the operations of the crate `dav-server`; `locks` and `properties` store what files
-//!   cannot.
+//! - [`Jail`](haul_net::Jail) is the only way into the directory. In it `file_system`, `upload`, `part`,
+//!   `aside`, `replacing` and `instead` perform the operations of the crate `dav-server`; `locks` and `properties`
+//!   store what files cannot.
 //! - `download` and `file_body` send files; `conditions` evaluates conditional and range requests;
 //!   `page` lists a directory for people, `propfind` for programs.
 //! - `running`, `connection`, `client`, `tls` and `limits` handle connections; `visitor` reports what
 //!   clients do.
 
+mod aside;
 mod body;
 mod client;
 mod conditions;
@@ -49,6 +50,7 @@ mod propfind;
 mod proppatch;
 mod received;
 mod refusal;
+mod replacing;
 mod running;
 mod share;
 mod tls;

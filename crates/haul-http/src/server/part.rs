@@ -6,14 +6,14 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::OnceLock;
 
 use dav_server::fs::OpenOptions;
 use haul_net::Jail;
 use haul_storage::{is_moving_name, is_part_name, temporary_name};
 use rustix::fs::{
-    AtFlags, Dir, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps, Uid,
+    AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps, Uid,
     copy_file_range, fchmod, fchown, fstat, futimens, ioctl_ficlone, openat, readlinkat, renameat,
     renameat_with, statat, symlinkat, unlinkat,
 };
@@ -21,6 +21,8 @@ use rustix::io::{Errno, Result};
 
 use super::described::Described;
 use super::paths::trimmed;
+use super::replacing::{Replacing, hold};
+use super::share::Share;
 
 const PRIVATE: Mode = Mode::from_raw_mode(0o600);
 
@@ -94,13 +96,15 @@ impl Part {
     }
 
     /// Sets the mode of `file`, which is this part file, and renames it. On failure, it is removed.
-    pub(super) fn name(self, file: &File) -> Result<()> {
+    pub(super) fn name(self, file: &File, replacing: &Replacing) -> Result<()> {
         if let Err(errno) = fchmod(file, self.mode) {
             self.remove();
             return Err(errno);
         }
         let (from, to) = ((&self.directory, &self.part[..]), (&self.directory, &self.name[..]));
-        let _replacing = replacing();
+        // Open until the lock is released, so that the blocks of the old file are freed after it.
+        let _open = hold(&self.directory, &self.name);
+        let _replacing = replacing.lock();
         let named = match &self.expected {
             Expected::Nothing => rename_new(from, to),
             Expected::Version(tag) if !has_tag(&self.directory, &self.name, tag) => {
@@ -118,13 +122,6 @@ impl Part {
         // If it does not exist any more, nothing is left to remove.
         let _ = unlinkat(&self.directory, &self.part[..], AtFlags::empty());
     }
-}
-
-/// Held from the comparison of a version to its replacement, so that of two requests for the same version one is
-/// refused.
-pub(super) fn replacing() -> MutexGuard<'static, ()> {
-    static REPLACING: Mutex<()> = Mutex::new(());
-    REPLACING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether the entry of this name has this entity tag.
@@ -273,46 +270,6 @@ pub(super) fn rename_new(
     }
 }
 
-/// Renames over an existing entry of any type. The old entry is moved aside, and moved back if the
-/// rename fails.
-pub(super) fn rename_over(
-    (from, old): (impl AsFd, &[u8]),
-    (to, new): (impl AsFd, &[u8]),
-) -> Result<()> {
-    let aside = part_beside(new)?;
-    match rename_new((&to, new), (&to, &aside)) {
-        Ok(()) => {}
-        Err(Errno::NOENT) => return renameat(from, old, to, new),
-        Err(errno) => return Err(errno),
-    }
-    if let Err(errno) = renameat(from, old, &to, new) {
-        rename_new((&to, &aside), (&to, new))?;
-        return Err(errno);
-    }
-    // The rename succeeded, which is all that the client needs to know. Entries that cannot be
-    // removed remain under the name of a part file.
-    let _ = remove_all(to.as_fd(), &aside);
-    Ok(())
-}
-
-/// Removes a file, or a directory with everything in it. Links are removed, not followed.
-pub(super) fn remove_all(directory: BorrowedFd<'_>, name: &[u8]) -> Result<()> {
-    match unlinkat(directory, name, AtFlags::empty()) {
-        Err(Errno::ISDIR | Errno::PERM) => {}
-        outcome => return outcome,
-    }
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let inside = openat(directory, name, flags, Mode::empty())?;
-    for entry in Dir::read_from(&inside)? {
-        let entry = entry?;
-        let name = entry.file_name().to_bytes();
-        if !matches!(name, b"." | b"..") {
-            remove_all(inside.as_fd(), name)?;
-        }
-    }
-    unlinkat(directory, name, AtFlags::REMOVEDIR)
-}
-
 /// A unique name for a part file.
 pub(super) fn part_beside(name: &[u8]) -> Result<Vec<u8>> {
     // Two clients may send the same file.
@@ -331,13 +288,14 @@ pub(super) fn is_link(jail: &Jail, path: &[u8]) -> Result<bool> {
 /// Creates a link with the same target text. An existing entry is replaced atomically, unless the
 /// link must be new (`is_new`). The target is not checked: the jail resolves links when they are
 /// followed.
-pub(super) fn copy_link(jail: &Jail, from: &[u8], to: &[u8], is_new: bool) -> Result<()> {
+pub(super) fn copy_link(share: &Share, from: &[u8], to: &[u8], is_new: bool) -> Result<()> {
+    let jail = &share.jail;
     let ((source, old), (target, new)) = (jail.parent(from)?, jail.parent(to)?);
     let words = readlinkat(source, old, Vec::new())?;
     let part = part_beside(new)?;
     symlinkat(&*words, &target, &part[..])?;
     let (from, to) = ((&target, &part[..]), (&target, new));
-    let replacing = replacing();
+    let replacing = share.replacing.lock();
     let named = if is_new { rename_new(from, to) } else { renameat(from.0, from.1, to.0, to.1) };
     drop(replacing);
     if named.is_err() {
@@ -349,7 +307,8 @@ pub(super) fn copy_link(jail: &Jail, from: &[u8], to: &[u8], is_new: bool) -> Re
 
 /// Copies a file with its mode and times. An existing file is replaced atomically, unless the copy
 /// must be new (`is_new`).
-pub(super) fn copy(jail: &Jail, from: &[u8], to: &[u8], is_new: bool) -> Result<()> {
+pub(super) fn copy(share: &Share, from: &[u8], to: &[u8], is_new: bool) -> Result<()> {
+    let jail = &share.jail;
     let source = jail.resolve(from, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
     let stat = fstat(&source)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
@@ -372,7 +331,7 @@ pub(super) fn copy(jail: &Jail, from: &[u8], to: &[u8], is_new: bool) -> Result<
         )
     });
     match copied {
-        Ok(()) => part.name(&target),
+        Ok(()) => part.name(&target, &share.replacing),
         Err(errno) => {
             part.remove();
             Err(errno)

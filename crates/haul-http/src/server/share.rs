@@ -12,6 +12,7 @@ use tokio::sync::Semaphore;
 use super::limits;
 use super::locks::Locks;
 use super::properties::Properties;
+use super::replacing::Replacing;
 
 /// A served directory.
 pub(super) struct Share {
@@ -24,6 +25,7 @@ pub(super) struct Share {
     pub(super) writes: Arc<Semaphore>,
     /// One permit per digest being computed, so that digests leave threads to everything else.
     pub(super) hashes: Arc<Semaphore>,
+    pub(super) replacing: Replacing,
     pub(super) locks: Locks,
     pub(super) properties: Properties,
 }
@@ -52,6 +54,7 @@ impl Share {
             buffers,
             writes: Arc::new(Semaphore::new(limits::ALL_WRITES)),
             hashes: Arc::new(Semaphore::new(threads / 2)),
+            replacing: Replacing::default(),
             locks: Locks::default(),
             properties: Properties::default(),
         })

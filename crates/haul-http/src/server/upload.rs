@@ -159,11 +159,12 @@ impl Upload {
             return Ok(());
         }
         let (file, part, time) = (Arc::clone(&self.file), self.part.take(), self.modified);
+        let share = Arc::clone(&self.share);
         let done = self.share.pool.run_short(move || {
             if let Some(time) = time {
                 futimens(&file, &modified(time))?;
             }
-            part.map_or(Ok(()), |part| part.name(&file))?;
+            part.map_or(Ok(()), |part| part.name(&file, &share.replacing))?;
             fstat(&file)
         });
         self.stat = Some(done.await.map_err(fs_error)?);

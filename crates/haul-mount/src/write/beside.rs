@@ -115,31 +115,37 @@ impl Uploader {
         Ok(None)
     }
 
-    /// Removes part files at paths that a file no longer has. What fails is tried again with the next upload.
+    /// Removes part files at paths that a file no longer has, or leaves them to a file that uses them. What fails is
+    /// tried again with the next upload, or once the file has left the spool. The caller holds the gate of the file.
     pub(super) async fn remove_stray_parts(&self, file: &Arc<Pending>) {
         let strays = {
             let state = file.state();
             state.upload.attempts.stray_parts(state.path.as_ref())
         };
         for path in strays {
-            // The upload of a file at that path takes the part file over.
-            if self.overlay.get(&path).is_some() || self.sender.remove_part(&path).await.is_ok() {
+            let other = self.overlay.get(&path);
+            let is_gone = match &other {
+                None => self.sender.remove_part(&path).await.is_ok(),
+                Some(other) if uses_part(other, &path) => true,
+                // Its gate is not waited for: the task that holds that may wait for the gate of this file.
+                Some(other) => match other.gate.try_lock() {
+                    Ok(_gate) => self.sender.remove_part(&path).await.is_ok(),
+                    Err(_) => false,
+                },
+            };
+            if is_gone {
                 file.forget_part(&path);
             }
         }
     }
 
-    /// Removes the part files of a file that was removed.
-    pub(super) fn remove_parts_later(self: &Arc<Self>, file: &Arc<Pending>) {
-        let parts = file.state().upload.attempts.stray_parts(None);
+    /// Removes part files of a file that was removed, or has left the spool.
+    pub(super) fn remove_parts_later(self: &Arc<Self>, parts: Vec<RelPath>) {
         for path in parts {
             let own = Arc::clone(self);
             self.runtime.spawn(async move {
                 for pause in PAUSES {
-                    if own.overlay.get(&path).is_some() {
-                        return;
-                    }
-                    match own.sender.remove_part(&path).await {
+                    match own.remove_unused_part(&path).await {
                         Err(error) if error.retry() == Retry::Later => {}
                         _ => return,
                     }
@@ -148,4 +154,20 @@ impl Uploader {
             });
         }
     }
+
+    /// Removes the part file at a path, unless the file at that path uses it. A short one does not. The caller holds no
+    /// gate.
+    async fn remove_unused_part(&self, path: &RelPath) -> Result<()> {
+        let Some(other) = self.overlay.get(path) else {
+            return self.sender.remove_part(path).await;
+        };
+        // Its upload would use the part file.
+        let _gate = other.gate.lock().await;
+        if uses_part(&other, path) { Ok(()) } else { self.sender.remove_part(path).await }
+    }
+}
+
+/// Whether uploads of a file continue the part file at a path, or remove it.
+fn uses_part(file: &Pending, path: &RelPath) -> bool {
+    file.state().upload.attempts.has_part(path)
 }

@@ -195,7 +195,8 @@ impl Changes {
         self.overlay.take(path, file);
         file.discard();
         self.stop_filling(file);
-        self.uploader.remove_parts_later(file);
+        let parts = file.state().upload.attempts.stray_parts(None);
+        self.uploader.remove_parts_later(parts);
     }
 }
 

@@ -176,21 +176,31 @@ impl State {
             digest: None,
             // A server may send a long text, and a slot is short.
             failure: failure.map(|text| text.chars().take(MOST_FAILURE).collect()),
-            attempts: self.recorded_attempts(root),
+            attempts: self.recorded_attempts(path, root),
             copy: self.upload.copy.as_ref().map(RecordedCopy::of),
         })
     }
 
-    /// The record of its attempts; those with long paths of their own are left out.
-    pub(super) fn recorded_attempts(&self, root: &RelPath) -> Vec<RecordedAttempt> {
-        let Some(path) = &self.path else { return Vec::new() };
+    /// Adds the attempts of this moment to a record that may be older, also than a rename of the file.
+    pub(super) fn update_attempts(&self, record: &mut Record, root: &RelPath) {
+        if let Some(path) = record.rel_path() {
+            record.attempts = self.recorded_attempts(&root.join_path(&path), root);
+        }
+    }
+
+    /// The attempts as they are in a record of the file at `path`; those with long paths of their own are left out.
+    fn recorded_attempts(&self, path: &RelPath, root: &RelPath) -> Vec<RecordedAttempt> {
         let mut length = 0;
         let attempts = self.upload.attempts.iter();
         let recorded = attempts.filter_map(|attempt| RecordedAttempt::of(attempt, path, root));
         recorded
             .filter(|attempt| {
-                length += attempt.path_length();
-                attempt.path_length() == 0 || length <= MOST_PATHS
+                let with_it = length + attempt.path_length();
+                let fits = attempt.path_length() == 0 || with_it <= MOST_PATHS;
+                if fits {
+                    length = with_it;
+                }
+                fits
             })
             .collect()
     }
@@ -331,6 +341,7 @@ pub(crate) fn below(root: &RelPath, path: &RelPath) -> Option<RelPath> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::sent::{Attempt, Sent};
     use super::*;
 
     #[test]
@@ -339,5 +350,19 @@ mod tests {
         assert_eq!(below(&path("a"), &path("a/b/c")), Some(path("b/c")));
         assert_eq!(below(&RelPath::root(), &path("a/b")), Some(path("a/b")));
         assert_eq!(below(&path("a"), &path("ab/c")), None);
+    }
+
+    /// Formerly, none of those after it was recorded, unless it was at the path of the file.
+    #[test]
+    fn an_attempt_with_a_path_that_is_too_long_leaves_room_for_the_others() {
+        let path = |text: &str| RelPath::parse(text).unwrap();
+        let mut state = State::new(path("file"), 0, None);
+        let long = format!("{0}/{0}/{0}/{0}/{0}/{0}", "n".repeat(200));
+        for path in [path(&long), path("before"), path("file")] {
+            let sent = Sent { size: 1, modified: None, digest: None };
+            state.upload.attempts.begin(Attempt { path, sent, has_part: true });
+        }
+        let recorded = state.recorded_attempts(&path("file"), &RelPath::root());
+        assert_eq!(recorded.iter().map(RecordedAttempt::path_length).collect::<Vec<_>>(), [6, 0]);
     }
 }

@@ -245,7 +245,7 @@ impl Uploader {
     }
 
     /// Whether there is something to upload now. If not, closing the file queues it again.
-    fn is_due(&self, file: &Arc<Pending>) -> bool {
+    fn is_due(self: &Arc<Self>, file: &Arc<Pending>) -> bool {
         {
             let mut state = file.state();
             let is_open = state.handles.writers > 0 && !state.upload.is_wanted;
@@ -369,8 +369,8 @@ impl Uploader {
 
     /// A file whose changes are all uploaded leaves the spool, unless a handle may still write to it. Returns whether
     /// it has left.
-    pub(super) fn leave(&self, file: &Arc<Pending>) -> bool {
-        {
+    pub(super) fn leave(self: &Arc<Self>, file: &Arc<Pending>) -> bool {
+        let strays = {
             let mut state = file.state();
             let is_done =
                 state.is_uploaded() && state.is_metadata_uploaded() && state.handles.writers == 0;
@@ -382,8 +382,10 @@ impl Uploader {
             if let Some(path) = &state.path {
                 self.overlay.take(path, file);
             }
-        }
+            state.upload.attempts.stray_parts(state.path.as_ref())
+        };
         file.remove();
+        self.remove_parts_later(strays);
         true
     }
 }

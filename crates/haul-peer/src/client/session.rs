@@ -306,7 +306,7 @@ impl Session {
         for waiting in all.into_values() {
             if let Caller::Task { responses, .. } = waiting.caller {
                 // Fails if the caller has dropped the request.
-                drop(responses.send(Err(refusal(refused))));
+                drop(responses.send(Err(end(refused))));
             }
         }
         self.outbox.close();
@@ -315,7 +315,7 @@ impl Session {
 
     /// The error of requests after the server has ended the share; `None` before.
     pub(super) fn goodbye(&self) -> Option<Error> {
-        self.goodbye.get().map(refusal)
+        self.goodbye.get().map(end)
     }
 
     /// Passes a piece to its read.
@@ -489,8 +489,20 @@ pub(super) fn frame(id: u32, body: to_server::Body) -> Result<Bytes> {
     Ok(message_frame(&messages::ToServer { id, body: Some(body), again: false })?)
 }
 
-/// The error of a lane that is refused, or whose share has ended.
+/// The error of a lane that is refused when it opens.
 pub(super) fn refusal(refused: &messages::Refused) -> Error {
+    let is_end = Refusal::of(refused.code) == Some(Refusal::Ended);
+    refused_to(if is_end { USE } else { "open a session" }, refused)
+}
+
+/// The error of a session that the server ends.
+fn end(refused: &messages::Refused) -> Error {
+    refused_to(USE, refused)
+}
+
+const USE: &str = "use the share";
+
+fn refused_to(operation: &'static str, refused: &messages::Refused) -> Error {
     let code = Refusal::of(refused.code);
     let (kind, retry) = match code {
         Some(Refusal::Busy) => (ErrorKind::Busy, Retry::Later),
@@ -499,7 +511,6 @@ pub(super) fn refusal(refused: &messages::Refused) -> Error {
         Some(Refusal::Ended) => (ErrorKind::Unreachable, Retry::Never),
         _ => (ErrorKind::Unauthenticated, Retry::Never),
     };
-    let operation = if code == Some(Refusal::Ended) { "use the share" } else { "open a session" };
     Error::new(kind, operation).because(clipped(&refused.text)).with_retry(retry)
 }
 
@@ -599,8 +610,14 @@ mod tests {
         for error in [responses.message().await.unwrap_err(), session.goodbye().unwrap()] {
             assert_eq!((error.kind(), error.retry()), (ErrorKind::Unreachable, Retry::Never));
             assert!(error.to_string().contains("it is over"), "{error}");
+            assert_eq!(error.operation(), "use the share");
         }
         assert!(session.outbox.room(1).await.is_err() && !session.is_waiting());
+        // A ticket that expires during a transfer has opened its session.
+        let refused =
+            messages::Refused { code: Refusal::Expired.number(), text: "late".to_owned() };
+        assert_eq!(end(&refused).to_string(), "cannot use the share (late)");
+        assert_eq!(refusal(&refused).to_string(), "cannot open a session (late)");
     }
 
     #[tokio::test]

@@ -180,13 +180,11 @@ impl Keeper {
         let mut is_lost = false;
         loop {
             let before = mapping.address();
-            let outcome = tokio::select! {
+            tokio::select! {
                 _ = &mut *stopped => return,
-                outcome = async {
-                    due.wait().await;
-                    self.renew(mapping).await
-                } => outcome,
-            };
+                () = due.wait() => {}
+            }
+            let Some(outcome) = self.renew(mapping, stopped).await else { return };
             let is_moved = mapping.address() != before;
             match &outcome {
                 Ok(()) if is_moved => {
@@ -203,13 +201,24 @@ impl Keeper {
         }
     }
 
-    /// Renews a mapping, or requests a new one: the machine may be in another network, or behind another router.
-    async fn renew(&self, mapping: &mut Mapping) -> Result<()> {
-        if let Ok(Ok(())) = timeout(limits::REQUEST_LIMIT, mapping.renew()).await {
-            return Ok(());
+    /// Renews a mapping, or requests a new one: the machine may be in another network, or behind another router. `None`
+    /// once it is `stopped`.
+    async fn renew(
+        &self,
+        mapping: &mut Mapping,
+        stopped: &mut oneshot::Receiver<()>,
+    ) -> Option<Result<()>> {
+        let renewed = tokio::select! {
+            _ = &mut *stopped => return None,
+            renewed = timeout(limits::REQUEST_LIMIT, mapping.renew()) => renewed,
+        };
+        if let Ok(Ok(())) = renewed {
+            return Some(Ok(()));
         }
-        *mapping = self.request().await?;
-        Ok(())
+        // Not cancelled: a mapping that the router grants meanwhile has to be removed.
+        let outcome = self.request().await.map(|new| *mapping = new);
+        let goes_on = matches!(stopped.try_recv(), Err(oneshot::error::TryRecvError::Empty));
+        goes_on.then_some(outcome)
     }
 }
 

@@ -408,11 +408,47 @@ async fn a_machine_in_another_network_gets_a_new_mapping() {
     let routes: Routes = Box::new(move || Ok(route));
     let keeper = Keeper { port: PORT, routes, observer: Box::new(|_| {}) };
     let mut mapping = request_mapping(old.route(), PORT).await.unwrap();
-    keeper.renew(&mut mapping).await.unwrap();
+    let (_stop, mut stopped) = oneshot::channel();
+    keeper.renew(&mut mapping, &mut stopped).await.unwrap().unwrap();
     assert_eq!(mapping.address().to_string(), "203.0.113.7:41800");
     drop(old);
-    keeper.renew(&mut mapping).await.unwrap();
+    keeper.renew(&mut mapping, &mut stopped).await.unwrap().unwrap();
     assert_eq!(mapping.address().to_string(), "203.0.113.8:41800");
+}
+
+/// Formerly, such a mapping stayed for its lease.
+#[tokio::test]
+async fn a_new_mapping_that_is_requested_when_it_is_stopped_is_removed() {
+    let (requested, stop_now) = (Arc::new(Notify::new()), Arc::new(AtomicBool::new(false)));
+    let (new, is_requested, is_stopped) = (Router::new(), requested.clone(), stop_now.clone());
+    let record = new.recorder();
+    let new = new.pcp(Box::new(move |request| {
+        record(format!("PCP {} s", lifetime(request)));
+        is_requested.notify_one();
+        while !is_stopped.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Some(granted(request, EXTERNAL, lifetime(request)))
+    }));
+    let old = with_pcp(EXTERNAL, 3600);
+    let mut mapping = request_mapping(old.route(), PORT).await.unwrap();
+    drop(old);
+    let route = new.route();
+    let observer: Observer = Box::new(|event| panic!("{event:?}"));
+    let keeper = Keeper { port: PORT, routes: Box::new(move || Ok(route)), observer };
+    let (stop, mut stopped) = oneshot::channel();
+    let stopping = async {
+        requested.notified().await;
+        drop(stop);
+        // The keeper sees that before the router responds.
+        sleep(Duration::from_millis(50)).await;
+        stop_now.store(true, Ordering::Relaxed);
+    };
+    let (outcome, ()) = tokio::join!(keeper.renew(&mut mapping, &mut stopped), stopping);
+    assert!(outcome.is_none());
+    // Its caller removes the mapping.
+    mapping.remove().await.unwrap();
+    assert_eq!(new.log(), ["PCP 3600 s", "PCP 0 s"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -355,4 +355,10 @@ async fn a_session_that_its_client_has_closed_leaves_room_for_another() {
             sleep(Duration::from_millis(50)).await;
         }
     }
+    // One that its client has not closed stays for a minute after its lanes have ended.
+    let (start, sessions) = (Instant::now(), shared.server.sessions());
+    while !sessions.status().is_empty() {
+        assert!(start.elapsed() < PATIENCE / 2, "{:?}", sessions.status());
+        sleep(Duration::from_millis(50)).await;
+    }
 }

@@ -139,6 +139,22 @@ impl Inner {
         self.at(Error::new(kind, error.operation()).because(error.cause()), path)
     }
 
+    /// Like [`Inner::why_not`] for operations that replace: a file at `path` is not the reason of a refusal, only a
+    /// directory is.
+    pub(super) async fn why_not_replaced(&self, error: Error, path: &RelPath) -> Error {
+        let kind = error.kind();
+        let unclear = !matches!(kind, ErrorKind::Unreachable | ErrorKind::Busy);
+        let is_directory = async || {
+            let found = self.host_lstat(path).await;
+            found.is_ok_and(|found| found.kind() == Some(FileKind::Directory))
+        };
+        let kind = if unclear && is_directory().await { ErrorKind::IsADirectory } else { kind };
+        if kind == error.kind() {
+            return self.at(error, path);
+        }
+        self.at(Error::new(kind, error.operation()).because(error.cause()), path)
+    }
+
     /// Like [`Inner::why_not`] for operations that never replace: an existing directory is `AlreadyExists`,
     /// too.
     pub(super) async fn in_the_way(&self, error: Error, path: &RelPath) -> Error {

@@ -104,13 +104,10 @@ async fn open_on(
     session: &Session,
 ) -> Result<(Handle, VecDeque<Pending>)> {
     let look = (!path.is_root()).then(|| session.request(&Request::Lstat(on_server.clone())));
-    // Prefetched names belong to the prefetched handle of the directory, not to one that is opened now.
     let opening = Request::Opendir(on_server.clone());
-    // In this order: if both expire in between, the handle must not be used without its names.
-    let names = session.prefetched_names();
-    let early = session.prefetched(&opening);
-    let (open, names, ahead) = match early {
-        Some(open) => (open, VecDeque::from(names), None),
+    // The position of a prefetched handle is past its prefetched names: neither may be used without the other.
+    let (open, names, ahead) = match session.prefetched_directory(&opening) {
+        Some((open, names)) => (open, VecDeque::from(names), None),
         None => {
             let names = |handle: &Handle| vec![Request::Readdir(handle.clone()); WITH_OPEN];
             let (open, ahead) = session.request_ahead(&opening, true, names);

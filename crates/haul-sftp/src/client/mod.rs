@@ -9,6 +9,7 @@
 //! `attributes` what it allows to be set; `entry` and `error` translate.
 
 mod attributes;
+mod copying;
 mod digest;
 mod directories;
 mod entry;

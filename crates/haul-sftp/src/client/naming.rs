@@ -30,7 +30,7 @@ impl Inner {
                 Err(error) if error.kind() == ErrorKind::Unsupported => {
                     self.host.quirks.learn_no_posix_rename();
                 }
-                Err(error) => return Err(self.why_not(error, path).await),
+                Err(error) => return Err(self.why_not_replaced(error, path).await),
                 Ok(()) => {
                     self.directories.forget(path);
                     return Ok(());

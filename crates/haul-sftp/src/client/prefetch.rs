@@ -94,14 +94,21 @@ impl<A> Prefetch<A> {
         pieces
     }
 
-    /// Removes and returns the READDIRs of a directory that a prefetched request has opened, in order. Outdated ones
-    /// too: the handle's position is past them, so their names are not returned again.
-    pub(super) fn take_names(&self) -> Vec<A> {
+    /// Removes and returns the fresh response to an OPENDIR, with the READDIRs behind it, in order. Outdated READDIRs
+    /// too: the handle's position is past them, so their names are not returned again. Without a fresh OPENDIR of
+    /// this directory all are left, since they belong to another one.
+    pub(super) fn take_directory(&self, open: &Request) -> Option<(A, Vec<A>)> {
+        if self.is_empty() {
+            return None;
+        }
         let mut entries = self.lock();
+        let now = Instant::now();
+        let at = entries.iter().position(|early| early.request == *open && early.until >= now)?;
+        let opened = entries.remove(at).response;
         let is_names = |early: &mut Early<A>| matches!(early.request, Request::Readdir(_));
         let names = entries.extract_if(.., is_names).map(|early| early.response).collect();
         self.any.store(!entries.is_empty(), Ordering::Release);
-        names
+        Some((opened, names))
     }
 
     /// Drops outdated responses.
@@ -229,6 +236,17 @@ mod tests {
         let prefetch = Prefetch::new(vec![(of_piece(0), 0)]);
         assert_eq!(prefetch.take_pieces(&first_handle()), [(Range::new(0, PIECE), 0)]);
         assert!(prefetch.is_empty());
+    }
+
+    #[test]
+    fn prefetched_names_are_taken_only_with_their_directory() {
+        let requested = Bytes::from_static(b"/a");
+        let prefetch = Prefetch::new(of_source(&requested).into_iter().zip(0..).collect());
+        let below = Request::Opendir(Bytes::from_static(b"/a/sub"));
+        assert_eq!(prefetch.take_directory(&below), None);
+        let open = Request::Opendir(requested);
+        assert_eq!(prefetch.take_directory(&open), Some((3, vec![4, 5, 6])));
+        assert_eq!(prefetch.take_directory(&open), None);
     }
 
     #[test]

@@ -117,9 +117,9 @@ impl Session {
         self.prefetch.take(request)
     }
 
-    /// Removes and returns all prefetched responses to READDIR, whatever their directory.
-    pub(super) fn prefetched_names(&self) -> Vec<Pending> {
-        self.prefetch.take_names()
+    /// Removes and returns the prefetched response to an OPENDIR, and those to the READDIRs behind it.
+    pub(super) fn prefetched_directory(&self, open: &Request) -> Option<(Pending, Vec<Pending>)> {
+        self.prefetch.take_directory(open)
     }
 
     /// Sends a request ahead of need: an equal request soon afterwards gets its response.

@@ -13,10 +13,10 @@ use haul_storage::{
 };
 
 use super::attributes;
+use super::copying;
 use super::digest;
 use super::directories::Directories;
 use super::entry;
-use super::error;
 use super::host::SftpHost;
 use super::inner::Inner;
 use super::list;
@@ -24,7 +24,7 @@ use super::read::SftpFile;
 use super::space;
 use super::whole;
 use super::write::SftpUpload;
-use crate::codec::{Attrs, Extended, FileKind, OpenFlags, Request, name};
+use crate::codec::{FileKind, Request, name};
 
 /// The mode of a file for which none is given.
 const DEFAULT_MODE: u32 = 0o644;
@@ -196,9 +196,16 @@ impl Storage for SftpStorage {
         let inner = &self.inner;
         inner.check_parent(from).await?;
         inner.check_parent(to).await?;
-        inner.host_lstat(from).await.map_err(|error| inner.at(error, from))?;
+        let attrs = inner.host_lstat(from).await.map_err(|error| inner.at(error, from))?;
         inner.directories.forget(from);
-        inner.take_name(&inner.on_server(from), to, inner.capabilities().rename).await
+        let from = inner.on_server(from);
+        match inner.take_name(&from, to, inner.capabilities().rename).await {
+            // A directory does not replace a file.
+            Err(error) if attrs.kind() == Some(FileKind::Directory) => {
+                Err(inner.why_not(error, to).await)
+            }
+            outcome => outcome,
+        }
     }
 
     async fn copy(&self, from: &RelPath, to: &RelPath) -> Result<()> {
@@ -207,32 +214,13 @@ impl Storage for SftpStorage {
             return Err(self.unsupported("copy", from).because(NOT_ON_SERVER));
         }
         let source = SftpFile::open(inner, from).await?;
-        inner.check_parent(to).await?;
-        let session = inner.host.session().await?;
-        let from_handle = source.handles().on(&session).await?;
-        let flags = OpenFlags::WRITE.and(OpenFlags::CREATE).and(OpenFlags::EXCLUSIVE);
-        let attrs = Attrs { permissions: source.metadata().await?.mode, ..Attrs::default() };
-        let create = Request::Open { path: inner.on_server(to), flags, attrs };
-        let created = session.request(&create).response().await?;
-        let to_handle = match error::handle("copy", created) {
-            Ok(handle) => handle,
-            Err(error) => return Err(inner.why_not(error, to).await),
-        };
-        let request = Request::Extended(Extended::CopyData {
-            from: from_handle,
-            from_offset: 0,
-            length: 0,
-            to: to_handle.clone(),
-            to_offset: 0,
-        });
-        let copied = session.request_copy(&request, source.identity().size);
-        let closed = session.request(&Request::Close(to_handle));
-        let outcome = error::done("copy", copied.response().await?)
-            .and(error::done("copy", closed.response().await?));
-        if outcome.is_err() {
-            session.post(&Request::Remove(inner.on_server(to)));
+        let (checked, existing) = join(inner.check_parent(to), inner.host_lstat(to)).await;
+        checked?;
+        if existing.is_ok() {
+            let error = Error::new(ErrorKind::AlreadyExists, "copy");
+            return Err(inner.at(error.because("the name already exists"), to));
         }
-        outcome.map_err(|error| inner.at(error, to))
+        copying::copy(inner, &source, to).await
     }
 
     async fn digest(&self, path: &RelPath, kind: DigestKind) -> Result<Option<Digest>> {

@@ -465,7 +465,11 @@ pub(super) async fn open_part(
 
 /// Creates a part file and removes any entry that has its name; a link of that name is not followed. Also
 /// returns whether the name was free.
-async fn create_part(session: &Session, part: &Bytes, mode: u32) -> Result<(Handle, bool)> {
+pub(super) async fn create_part(
+    session: &Session,
+    part: &Bytes,
+    mode: u32,
+) -> Result<(Handle, bool)> {
     let flags = OpenFlags::WRITE.and(OpenFlags::CREATE).and(OpenFlags::EXCLUSIVE);
     let attrs = Attrs { permissions: Some(mode), ..Attrs::default() };
     let create = Request::Open { path: part.clone(), flags, attrs };

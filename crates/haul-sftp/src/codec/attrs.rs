@@ -83,10 +83,8 @@ impl Attrs {
         }
         if flags & EXTENDED != 0 {
             let count = fields.u32("extended attributes")? as usize;
-            // Each has at least eight bytes.
-            if count > fields.remaining() / 8 {
-                return Err(fields.invalid("number of extended attributes"));
-            }
+            // Each has at least eight bytes. In a long listing they may not be in the front of the packet yet.
+            fields.need(count.saturating_mul(8), "extended attributes")?;
             for _ in 0..count {
                 let name = fields.string("extended attribute")?;
                 attrs.extended.push((name, fields.string("extended attribute")?));

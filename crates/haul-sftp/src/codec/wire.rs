@@ -67,7 +67,9 @@ impl Fields {
         CodecError::Invalid { kind: self.kind, field }
     }
 
-    const fn need(&self, bytes: usize, field: &'static str) -> Result<(), CodecError> {
+    /// # Errors
+    /// Fewer bytes are left.
+    pub(super) const fn need(&self, bytes: usize, field: &'static str) -> Result<(), CodecError> {
         if self.bytes.len() < bytes {
             return Err(CodecError::Truncated { kind: self.kind, field });
         }

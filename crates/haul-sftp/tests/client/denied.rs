@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use haul_net::HostWaits;
-use haul_sftp::codec::{Attrs, Request, Response, Status};
+use haul_sftp::codec::{Attrs, Extended, Request, Response, Status};
 use haul_sftp::{SftpHost, SftpStorage};
-use haul_storage::{ErrorKind, Location, Metadata, RelPath, Storage};
+use haul_storage::{CommitOptions, ErrorKind, Location, Metadata, RelPath, Storage};
 use tokio::runtime::Handle;
 
 use super::old_and_private;
@@ -60,6 +60,21 @@ async fn an_attribute_unsupported_for_an_existing_file_is_unsupported_for_all_fi
     assert!(!storage.capabilities().times);
     let message = "the server does not set times; they are not preserved";
     assert_eq!(received.try_iter().collect::<Vec<_>>(), [message]);
+}
+
+/// Formerly, this was `AlreadyExists`, which a mount takes for a conflict of two versions.
+#[tokio::test]
+async fn a_refused_replacement_is_reported_with_its_reason() {
+    let (storage, _received) = storage(|request| match request {
+        Request::Extended(Extended::PosixRename { .. }) => Some(status(Status::PermissionDenied)),
+        _ => None,
+    })
+    .await;
+    let metadata = Metadata::default();
+    let options = CommitOptions { metadata, replace: true, sync: false, expected: None };
+    let written = storage.write_whole(&file(), Bytes::from_static(b"new"), &options).await;
+    let error = written.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
 }
 
 /// Once, this was reported as "the server does not set owners".

@@ -7,6 +7,7 @@
     reason = "a skipped test prints that, and a failed one shows a log"
 )]
 
+mod copying;
 mod denied;
 mod over_ssh;
 #[path = "../support/peer.rs"]

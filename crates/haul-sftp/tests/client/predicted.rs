@@ -294,7 +294,11 @@ impl World {
 }
 
 async fn names(storage: &dyn Storage, name: &str) -> Vec<Vec<u8>> {
-    let mut listing = storage.list(&path(name)).await.unwrap();
+    names_at(storage, &path(name)).await
+}
+
+async fn names_at(storage: &dyn Storage, path: &RelPath) -> Vec<Vec<u8>> {
+    let mut listing = storage.list(path).await.unwrap();
     let mut names = Vec::new();
     while let Some(entries) = listing.next().await {
         names.extend(entries.unwrap().into_iter().map(|entry| entry.path.name().to_vec()));
@@ -326,6 +330,20 @@ async fn a_file_is_read_and_a_directory_listed_in_the_flight_of_its_open() {
     assert!(many.iter().all(|name| world.is_one_flight(&format!("OPEN /{name}"), "READ")));
     let lists = join_all((0..8).map(|_| world.names("d"))).await;
     assert_eq!(lists, [NAMES; 8]);
+}
+
+/// Formerly, the listing of another directory dropped the prefetched names, but not the handle whose position is past
+/// them.
+#[tokio::test]
+async fn a_prefetched_directory_is_complete_after_the_listing_of_another_one() {
+    let (log, journals) = (Log::default(), tempfile::tempdir().unwrap());
+    let far = Far { rule: Rule::LastClosed, log: Arc::clone(&log) };
+    let storage = opened(far, b"/ad", &journals).await;
+    for path in [path("subd"), RelPath::root()] {
+        assert_eq!(names_at(&*storage, &path).await.len(), NAMES, "{path:?}");
+    }
+    let log = log.lock().unwrap();
+    assert_eq!(log.iter().filter(|event| *event == "OPENDIR /ad").count(), 1, "{log:?}");
 }
 
 /// The server returns another handle than the predicted one, for which it sends bytes of another file.

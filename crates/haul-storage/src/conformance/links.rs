@@ -7,8 +7,7 @@ use futures_util::future::BoxFuture;
 
 use super::fixture::{Fixture, Outcome, block, fresh, replacing};
 use crate::{
-    CreateOptions, EntryKind, ErrorKind, LinkKind, Metadata, RelPath, Result, StorageExt,
-    Timestamp, part_name,
+    CreateOptions, EntryKind, ErrorKind, LinkKind, Metadata, RelPath, Result, StorageExt, Timestamp,
 };
 
 fn symbolic(target: impl AsRef<[u8]>) -> LinkKind {
@@ -216,7 +215,7 @@ pub(super) async fn a_file_replaces_a_link_and_not_its_target(fixture: Fixture) 
 pub(super) async fn a_planted_part_file_is_not_written_through(fixture: Fixture) -> Outcome {
     let victim = fixture.put("victim", b"precious").await?;
     let path = fixture.path("file")?;
-    let part = path.with_name(part_name(b"file"))?;
+    let part = path.with_name(fixture.storage.part_name(&path))?;
     for resume in [false, true] {
         fixture.storage.create_link(&part, &symbolic("victim"), false).await?;
         let options = CreateOptions { resume, size: Some(3), sparse: false, source: None };

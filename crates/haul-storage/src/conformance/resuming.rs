@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::fixture::{Failure, Fixture, Outcome, block, content, fresh, replacing, write};
 use crate::{
     CreateOptions, ErrorKind, Held, Identity, Range, RangeSet, RelPath, SourceVersion, Timestamp,
-    WriteAt, part_name,
+    WriteAt,
 };
 
 const SIZE: usize = 200_000;
@@ -254,7 +254,7 @@ fn ranges(start: usize, end: usize) -> RangeSet {
 
 /// Creates a part file without records, and fails if those of an earlier run are found for it.
 async fn nothing_is_recorded(fixture: &Fixture, path: &RelPath) -> Outcome {
-    let part = path.with_name(part_name(path.name()))?;
+    let part = path.with_name(fixture.storage.part_name(path))?;
     let bytes = Bytes::from(content(SIZE as u64, 2));
     fixture.storage.write_whole(&part, bytes, &replacing()).await?;
     holds_none_of_it(fixture, path).await

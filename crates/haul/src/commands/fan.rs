@@ -154,7 +154,7 @@ async fn open(context: &FanContext<'_>, host: usize) -> Result<Opened, Error> {
         Stop::Failed(error) => error,
         Stop::Usage(message) => Error::new(ErrorKind::InvalidInput, "copy").because(message),
     };
-    let plan = plan(context, host).await.map_err(failed)?;
+    let mut plan = plan(context, host).await.map_err(failed)?;
     let Resolved { engine, manifest, asked, .. } = context.resolved;
     asked.warn(&plan.jobs, context.printer);
     let mut filter = engine.filter.clone();
@@ -164,7 +164,7 @@ async fn open(context: &FanContext<'_>, host: usize) -> Result<Opened, Error> {
     };
     if let Some(manifest) = &manifest {
         let warn = |location: &str, message: &str| context.printer.warning(location, message);
-        filter = manifest.guard(&plan.jobs, filter, warn).await;
+        filter = manifest.guard(&mut plan.jobs, filter, warn).await;
     }
     let Plan { jobs, base, failures, .. } = plan;
     context.reports.open(host, base, manifest, failures, context.printer);

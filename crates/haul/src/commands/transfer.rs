@@ -21,7 +21,7 @@ pub(crate) struct TransferResult {
 
 /// Runs the transfer and reports its result.
 pub(crate) async fn run(
-    plan: Plan,
+    mut plan: Plan,
     resolved: Resolved,
     storages: &Storages<'_>,
     printer: &Printer,
@@ -39,7 +39,7 @@ pub(crate) async fn run(
     };
     if let Some(manifest) = &manifest {
         let warn = |location: &str, message: &str| printer.warning(location, message);
-        settings.filter = manifest.guard(&plan.jobs, settings.filter, warn).await;
+        settings.filter = manifest.guard(&mut plan.jobs, settings.filter, warn).await;
     }
     let mut failures = plan.failures;
     for error in &failures {

@@ -129,7 +129,7 @@ async fn check(
     Ok(verify(storage, &base, manifest, options, on_event, signals.cancel()).await?)
 }
 
-/// Prints the results.
+/// Prints events and progress.
 struct Found<'a> {
     opened: &'a OpenedPath,
     printer: &'a Printer,

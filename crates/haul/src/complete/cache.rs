@@ -1,7 +1,7 @@
 //! Caches listings for a minute, so that a second Tab does not connect again.
 //!
-//! One file per directory, readable by its owner only. The key of a listing is a hash, since the listing depends on
-//! secrets, too. If a file cannot be read or written, the listing is not cached.
+//! One file per listing, readable by its owner only. Its name is a hash of all that the listing depends on, secrets
+//! included. Without a usable file, the directory is listed again.
 
 use std::fs::{self, DirBuilder};
 use std::io::{self, Write};

@@ -1,5 +1,6 @@
-//! Adds a remote to the text of the file, or removes one. Nothing else changes, comments and line ends
-//! included: a new remote is appended, and a removed one is cut out.
+//! Adds a remote to the text of the file, or removes one. Nothing else changes, comments included: a new remote is
+//! appended, and a removed one is cut out. Where that is impossible (an inline table, or dotted keys to remove),
+//! toml_edit edits the text, which makes all line ends LF.
 
 use std::ops::Range;
 use std::path::Path;
@@ -36,7 +37,7 @@ impl NewRemote {
 /// Adds a remote to the text of a file without faults.
 ///
 /// # Errors
-/// If it cannot be added without changing something else; the message has the cause.
+/// If something else would change, or the new text would have a fault; the message has the cause.
 pub(crate) fn with_remote(text: &str, name: &str, new: &NewRemote) -> Result<String, String> {
     let mut document: DocumentMut = text.parse().map_err(|_| UNCLEAR)?;
     let edited = match document.get_mut("remote") {

@@ -117,7 +117,7 @@ impl fmt::Display for Faults {
     }
 }
 
-/// The names in `known` that `word` may be a misspelling of, the most similar first.
+/// At most three names in `known` that `word` may be a misspelling of, the most similar first.
 pub(crate) fn similar<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     const ALIKE: f64 = 0.8;
     const MOST: usize = 3;

@@ -156,7 +156,8 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Gives a file its name. A new one replaces nothing, if the file system supports that: it could not be locked.
+/// Gives a file its name. With `is_new` it replaces no other, where the file system supports that: there was no file to
+/// lock.
 ///
 /// # Errors
 /// `AlreadyExists` if there is a file of this name, and `is_new`.
@@ -178,7 +179,7 @@ fn persist(file: NamedTempFile, target: &Path, is_new: bool) -> io::Result<()> {
 /// The path of the file to replace, with symbolic links resolved. It need not exist.
 ///
 /// # Errors
-/// If it is a directory, a device, or anything else but a regular file.
+/// If it is a directory, a device, or anything else but a regular file, or there are too many symbolic links.
 pub(crate) fn target(path: &Path) -> io::Result<PathBuf> {
     let target = resolve_links(path)?;
     match fs::symlink_metadata(&target) {

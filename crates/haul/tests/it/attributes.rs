@@ -302,7 +302,7 @@ fn options_that_a_server_does_not_support_are_reported_once() {
         server.url
     );
     assert_eq!(warnings[0].trim_end_matches('/'), expected, "{printed}");
-    // Defaults are not asked for, and the options are supported here.
+    // Defaults cause no warning, nor do options that the destination supports.
     for line in [format!("cp -q s {}again", server.url), "cp -q -a --fsync s local".to_owned()] {
         session.haul(&line).status(0).stderr("");
     }

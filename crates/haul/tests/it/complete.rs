@@ -148,9 +148,10 @@ fn bash_completes_paths_after_the_colon_of_a_remote() {
     // Within quotes the word is not split, and only names without special characters are offered.
     assert_eq!(bash(&session, &["haul", "ls", "\"nas:z"]), ["nas:zz", "nas:z{b,c}"]);
     assert_eq!(bash(&session, &["haul", "ls", "nas:"]).len(), 7);
+    assert!(!session.has("PWNED") && !session.has("home/PWNED"), "a name was executed");
 }
 
-/// Formerly, the path was not quoted, and `BIN` in it was replaced.
+/// Formerly, the path was not quoted, and the placeholder `BIN` of the script was replaced in it, too.
 #[test]
 fn bash_calls_the_program_that_printed_the_script() {
     let session = Session::new().file("photo", "").directory("BIN's 1");

@@ -17,7 +17,7 @@ fn mode(session: &Session, path: &str) -> u32 {
     fs::metadata(session.path(path)).unwrap().permissions().mode() & 0o7777
 }
 
-/// A session with a remote `nas` on a server, whose SSH configuration is enough to sign in.
+/// A session with a remote `nas` on a server, and an SSH configuration with which haul can log in.
 fn with_sshd() -> (Session, Sshd) {
     let sshd = Sshd::start();
     let session = Session::new().directory("far");

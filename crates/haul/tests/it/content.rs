@@ -1,5 +1,4 @@
-//! Content of test files: pseudo-random bytes, the same in every run. And the search for unfinished
-//! files.
+//! Content of test files: pseudo-random bytes, the same in every run; and a search for temporary files of haul.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -34,7 +33,7 @@ impl Chance {
     }
 }
 
-/// All files below a directory that have names of unfinished files.
+/// All files below a directory with names that haul reserves for temporary files: part files, journals, and others.
 pub(crate) fn unfinished(root: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut pending = vec![root.to_owned()];

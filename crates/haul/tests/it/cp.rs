@@ -217,6 +217,14 @@ fn a_manifest_in_the_source_does_not_replace_that_of_the_copy() {
     // Below a directory of its own it is a file like any other.
     session.haul("cp -q --manifest src two").status(0).stderr("");
     assert_eq!(session.read("two/src/SHA256SUMS"), "not even a manifest");
+    // Nor does one that is a source itself.
+    let session = session.file("x", "x");
+    let ran = session.haul("cp --manifest x src/SHA256SUMS three").status(0);
+    ran.stderr_has(
+        "[ROOT]/src/SHA256SUMS: not copied: the manifest of this copy takes its place\n",
+    );
+    assert!(session.read("three/SHA256SUMS").ends_with("  x\n"));
+    assert_eq!(session.read("three/SHA256SUMS").lines().count(), 1);
 }
 
 #[test]

@@ -46,7 +46,7 @@ fn every_step_prints_a_row_and_nothing_is_left() {
 
 /// Formerly, `rustc` inherited passwords and tokens.
 #[test]
-fn rustc_is_asked_for_data_without_the_secrets_of_the_environment() {
+fn rustc_gets_no_secrets_of_the_environment() {
     let session = Session::new().directory("tmp").file("data/file", "x");
     let data = session.path("data").display().to_string();
     session.write("rustc.sh", format!("#!/bin/sh\nenv > {data}/../seen\necho {data}\n"));

@@ -56,7 +56,7 @@ struct World {
     /// A running share of `shared`, and its ticket.
     share: Serving,
     ticket: String,
-    /// A running bridge, as `--bridge` names it.
+    /// A running bridge, and its name for `--bridge`.
     bridge: Serving,
     named: String,
 }
@@ -175,7 +175,7 @@ impl World {
         assert!(sums.unwrap().success());
     }
 
-    /// Replaces the servers in a command by those of this machine.
+    /// Replaces the servers, paths and secrets of the documentation in a command by those of this test.
     fn with_local_servers(&self, line: &str) -> String {
         let web = self.web.url.trim_end_matches('/').to_owned();
         let dav = self.dav.url.trim_end_matches('/').to_owned();

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use crate::session::Session;
 
-/// Variables that no program gets which haul starts.
+/// Variables with secrets. Of the programs that haul starts, only haul itself and commands that print a password get
+/// them.
 pub(crate) const SECRETS: [(&str, &str); 5] = [
     ("HAUL_PASSWORD", "secret"),
     ("HAUL_PASSWORD_NAS", "secret"),

@@ -45,7 +45,7 @@ fn a_tree_goes_to_every_host_of_the_list_and_a_rerun_sends_nothing() {
     assert!(again.err().contains("moved 0 B in"), "{}", again.err());
 }
 
-/// Both go to one terminal or log. Formerly, results could come after the summary.
+/// Standard output and standard error often go to one terminal or log. Formerly, results could come after the summary.
 #[test]
 fn the_summary_comes_after_all_results() {
     let session = session();

@@ -218,7 +218,7 @@ fn files_with_unusual_names_are_copied_and_listed_in_the_manifest() {
     session.tool("diff -r src dst/src");
     session.tool("sha256sum --quiet -c dst/SHA256SUMS --strict --ignore-missing");
     session.haul("verify --strict dst").status(0);
-    // A 255 byte name still has room for its part file.
+    // A name of 255 bytes still has room for its part file.
     session
         .write(OsStr::from_bytes(&[b"src/".as_slice(), &[b'm'; 255]].concat()), content(9 << 20));
     session.haul("cp --manifest src dst").status(0);
@@ -378,7 +378,7 @@ fn on_a_disk_that_was_unmounted_only_durable_data_is_resumed() {
 }
 
 #[test]
-fn archive_sets_the_owners_that_a_user_may_set_and_warns_of_the_others() {
+fn owners_that_a_user_cannot_set_are_a_warning_with_archive_and_an_error_with_preserve_owner() {
     if !is_root() {
         eprintln!("skipped: making files of other users needs root");
         return;

@@ -127,7 +127,7 @@ fn entries(root: &std::path::Path) -> Vec<(String, u64)> {
     found
 }
 
-/// As FAT drops dots, HFS+ decomposes letters, and other file systems compose them.
+/// FAT drops dots at the end of a name, HFS+ decomposes letters, and other file systems compose them.
 #[test]
 fn delete_spares_files_whose_names_the_file_system_has_changed() {
     const COMPOSED: &str = "\u{e9}";

@@ -1,4 +1,5 @@
-//! Destinations to which other users can write: files of theirs are neither resumed nor given rights.
+//! Destinations to which other users can write: their files are neither resumed nor given rights. Also sources and
+//! destinations that are mounted under another path.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
@@ -97,6 +98,7 @@ fn set_id_bits_are_set_only_on_the_bytes_of_the_source() {
     assert_eq!(fs::metadata(session.path("dst/tool")).unwrap().uid(), 0);
 }
 
+/// A bind mount, unmounted when it is dropped.
 struct Bind(std::path::PathBuf);
 
 impl Bind {

@@ -69,7 +69,7 @@ fn the_manual_page_has_commands_and_options() {
     session.haul("man cq").status(2).stderr("haul: no command 'cq'\n");
 }
 
-/// Packages have a page for each command, and `man haul-cp` finds it by the name in it.
+/// Packages have a page for each command, which `man haul-cp` finds by its file name.
 #[test]
 fn every_command_gets_a_section_and_a_manual_page_of_its_own() {
     let session = Session::new();

@@ -12,7 +12,8 @@ pub struct Image {
 }
 
 impl Image {
-    /// `None`, with the reason printed, where it cannot be created or mounted.
+    /// Creates a file system of 400 MiB by the command `make`, and mounts it at `name` by the command `mount`. `None`,
+    /// with the reason printed, where that is not possible.
     pub fn new(session: &Session, name: &str, make: &[&str], mount: &[&str]) -> Option<Self> {
         let (image, at) = (session.path(format!("{name}.image")), session.path(name));
         File::create(&image).unwrap().set_len(400 << 20).unwrap();

@@ -16,8 +16,8 @@ use crate::session::Session;
 /// Bytes in flight between disks: 32 blocks of 256 KiB.
 const WINDOW: u64 = 8 << 20;
 
-/// Every kind of file that a kill can interrupt: small ones in batches, medium ones without a journal (below 2 MiB) and
-/// with one, large ones, one with holes.
+/// Writes every kind of file that a kill can interrupt: small ones in batches, medium ones without a journal (below
+/// 2 MiB) and with one, large ones, one with holes.
 fn source(session: &Session) {
     let mut seed = 1u64;
     let mut bytes = |length: usize| {

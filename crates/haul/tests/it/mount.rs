@@ -371,7 +371,7 @@ fn fusermount3_gets_no_secrets_of_the_environment() {
     assert!(seen.contains("PATH=") && !seen.contains("secret"), "{seen}");
 }
 
-/// Formerly, the password was noted for the host without this port, and the mount had none.
+/// Formerly, the password was stored for the host without this port, and the mount had none.
 #[test]
 fn a_mount_with_a_port_uses_the_password_of_the_environment() {
     if !can_mount() {

@@ -205,8 +205,8 @@ fn a_link_into_proc_is_not_replaced() {
     assert!(fs::symlink_metadata(session.path("out")).unwrap().is_symlink());
 }
 
-/// Starts a move, kills it once the source has lost a file, and runs it again. `new` is the local directory that gets the
-/// content of `d`.
+/// Starts a move, kills it once the source has lost two files, and runs it again. `new` is the local directory that
+/// gets the content of `d`.
 fn killed_and_repeated(session: &Session, line: &str, new: &Path, run: impl Fn(&str) -> Running) {
     for n in 0..6_u8 {
         session.write(format!("d/sub/{n}"), vec![n; 200_000]);

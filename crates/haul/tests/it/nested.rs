@@ -1,4 +1,5 @@
-//! `sync --delete` never removes its source, also where it is inside the destination through a server.
+//! `sync --delete` never removes its source, even if the source is inside the destination and only one of them is
+//! reached through a server.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +10,7 @@ use crate::ftp::vsftpd::{Tls, Vsftpd};
 use crate::session::{Ran, Session};
 use crate::sftp::SftpSession;
 
-/// Makes the trees of a test in `root`, which every user may change: `outer/inner` is the source or the destination.
+/// Makes the trees of a test in `root`, which every user may change: `outer`, and `outer/inner` in it.
 fn trees(session: &Session, root: &Path) {
     drop(fs::remove_dir_all(root.join("outer")));
     fs::create_dir_all(root.join("outer/inner/deep/er")).unwrap();
@@ -79,7 +80,7 @@ fn a_source_that_is_the_root_of_a_server_is_not_removed_from_the_directories_abo
     assert!(session.has("top/far/precious") && !session.has("top/copy"));
 }
 
-/// Formerly, such a copy went on into its own copies.
+/// Formerly, such a copy continued into its own copies.
 #[test]
 fn a_destination_that_is_the_root_of_a_server_in_the_source_is_not_synchronized() {
     let session = Session::new().file("top/far/precious", "p").file("top/new", "n");
@@ -91,7 +92,8 @@ fn a_destination_that_is_the_root_of_a_server_in_the_source_is_not_synchronized(
     assert_eq!(listed, "", "a marker is left");
 }
 
-/// A source that has a directory of the name of its own directory: both sides have it.
+/// The source `top/far` contains a directory `far`, so `far` is not an extra entry of the destination `top`, although
+/// it is the source.
 #[test]
 fn a_source_is_not_emptied_as_a_directory_of_the_destination() {
     let session = Session::new().file("top/far/far/x", "x").file("top/far/precious", "p");
@@ -101,7 +103,7 @@ fn a_source_is_not_emptied_as_a_directory_of_the_destination() {
     assert_eq!(session.read("top/far/precious"), "p");
 }
 
-/// sshd demands such a directory for `ChrootDirectory`. Formerly, nothing was removed.
+/// sshd requires such a directory for `ChrootDirectory`. Formerly, nothing was removed.
 #[test]
 fn extra_files_are_removed_below_a_directory_in_which_no_marker_can_be_created() {
     if !is_root() {
@@ -121,18 +123,21 @@ fn extra_files_are_removed_below_a_directory_in_which_no_marker_can_be_created()
     assert!(session.has("dst/sub/a") && !session.has("dst/sub/gone"));
 }
 
+/// The next run removes markers of ended processes of its machine at once. The names here have no machine.
 #[test]
-fn a_marker_that_a_killed_run_has_left_is_removed_after_a_day() {
+fn a_marker_of_an_unknown_machine_is_removed_after_a_day() {
     let session = Session::new().file("src/a", "a");
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     let old = format!("dst/.haul.mark-7-{}.haul-temp", (now.as_secs() - 90_000) * 1_000_000_000);
     let fresh = format!("dst/.haul.mark-7-{}.haul-temp", now.as_nanos());
     session.write(&old, "");
     session.write(&fresh, "");
+    let with_content = "dst/.haul.mark-8-1700000000000000000.haul-temp";
+    session.write(with_content, "no marker has content");
     session.haul("sync -n --delete src dst").status(0);
     assert!(session.has(&old));
     session.haul("sync -q --delete src dst").status(0).stderr("");
-    assert!(!session.has(&old) && session.has(&fresh));
+    assert!(!session.has(&old) && session.has(&fresh) && session.has(with_content));
     // They are neither copied nor reported.
     session.haul("cp -q dst/ copy").status(0).stderr("");
     assert_eq!(session.haul("ls copy").out(), "a\n");

@@ -1,5 +1,5 @@
-//! The file: which range begins next, and when the file is done. A range that has begun is handled in `blocks`; which is
-//! taken over by another lane, in `takeover`.
+//! The file: which range begins next, and when the file is done. `blocks` handles a range that has begun; `takeover`
+//! decides which range another lane takes over.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -479,7 +479,7 @@ impl FileInMotion {
         }
     }
 
-    /// How many more long ranges may begin: one on each lane, if they may arrive in any order.
+    /// How many more long ranges may begin: one on each free lane; if bytes must pass in order, none beside another.
     pub(super) fn lanes_for_long_reads(&self) -> usize {
         if self.mode.is_in_order() && !self.ranges.is_empty() {
             return 0;

@@ -1,10 +1,10 @@
 //! Ranges that have reached the part file and are not in the journal yet, with their permits.
 //!
-//! Records are written by the mebibyte: one for every block would cost as much as writing the blocks. Until its
-//! record is written, a block keeps its permit, so that a rerun after a kill never repeats more than one
-//! window. Between disks, a file that is read by ranges and too short for a journal keeps all its permits until it has
-//! its name: the window is fixed there, and has room for that. Over a link such a file releases them as bytes are
-//! written.
+//! Records are written by the mebibyte: one for every block would cost as much as writing the blocks. Until its record
+//! is written, a block keeps its permit, so that a rerun after a kill repeats no more bytes than permits cover: one
+//! window between disks, two (at least 8 MiB) over a link. Between disks, a file that is read by ranges and too short
+//! for a journal keeps all its permits until it has its name: the window is fixed there, and has room for that. Over a
+//! link such a file releases them as bytes are written.
 
 use haul_storage::{Range, RangeSet};
 

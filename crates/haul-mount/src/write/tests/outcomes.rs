@@ -168,3 +168,42 @@ fn the_next_mount_removes_the_part_file_of_an_upload_that_is_not_continued() {
         assert!(!storage.has_part("other"), "{change:?}");
     }
 }
+
+/// Formerly, the part file was left to the file that had taken its path, and that did not know it.
+#[test]
+fn a_short_file_that_takes_the_path_of_a_long_one_leaves_no_part_file() {
+    for is_rename in [false, true] {
+        let storage = with_records();
+        let spools = killed_during_an_upload(&storage);
+        storage.add_file("stored", "old");
+        storage.faults().reset_count();
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            // The part file cannot be removed before the short file has its path.
+            storage.faults().on(Operation::Create).fail(ErrorKind::Unreachable);
+            let world = World::with(&storage, spools);
+            until(&storage, Operation::Create).await;
+            let handle = match is_rename {
+                true => {
+                    let handle = world.open_with("stored", READ_WRITE | 0o1000).await;
+                    done(&world.change(ROOT, rename("stored", "file")).await);
+                    handle
+                }
+                false => {
+                    done(&world.change(ROOT, rename("file", "other")).await);
+                    world.create("file").await
+                }
+            };
+            storage.faults().clear();
+            sleep(Duration::from_secs(60)).await;
+            assert_eq!(storage.exists("other"), !is_rename);
+            world.write(handle, 0, "short").await;
+            world.close(handle).await;
+            world.uploaded().await;
+            sleep(Duration::from_secs(10)).await;
+        });
+        assert_eq!(storage.content("file"), "short");
+        assert!(!storage.has_part("file") && !storage.has_part("other"), "{is_rename}");
+    }
+}

@@ -145,6 +145,27 @@ fn the_number_of_items_is_checked_before_they_are_decoded() {
     assert_eq!(decode::<ToServer>(several.into()), Err(WireError::TooMany));
 }
 
+/// Formerly, the items behind a group were decoded and not counted.
+#[test]
+fn items_behind_an_unknown_group_are_counted() {
+    let stat = |paths: usize| {
+        let body = [&[0x7b, 0x7c][..], &[0x0a, 0].repeat(paths)].concat();
+        let empty = to_server::Body::Stat(messages::Stat::default());
+        let message = ToServer { id: 1, body: Some(empty), again: false };
+        let mut bytes = prost::Message::encode_to_vec(&message);
+        // The length of the body, which is empty, comes last.
+        assert_eq!(bytes.pop(), Some(0));
+        prost::encode_length_delimiter(body.len(), &mut bytes).unwrap();
+        Bytes::from([bytes, body].concat())
+    };
+    let Some(to_server::Body::Stat(few)) = decode::<ToServer>(stat(3)).unwrap().body else {
+        panic!("another body")
+    };
+    assert_eq!(few.paths.len(), 3);
+    assert_eq!(decode::<ToServer>(stat(ITEMS_MAX)), Err(WireError::TooMany));
+    assert_eq!(decode::<ToServer>(stat(131_000)), Err(WireError::TooMany));
+}
+
 #[test]
 fn a_missing_field_or_one_of_the_wrong_length_is_an_error() {
     let source = SourceVersion::try_from(messages::SourceVersion::default());

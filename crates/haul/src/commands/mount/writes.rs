@@ -68,8 +68,8 @@ pub(super) fn apply(
             Warning::Incomplete { path, copy } => {
                 let name = text::name(copy.name());
                 let message = format!(
-                    "it has changed on the server before all of it was fetched; what was written \
-                     is in '{name}' in the mount, and cannot be uploaded"
+                    "it was changed or removed on the server before all of it was fetched; what was \
+                     written is in '{name}' in the mount, and cannot be uploaded"
                 );
                 (path, message)
             }

@@ -1,4 +1,4 @@
-//! Long files from a server that are stored as folders of parts.
+//! Long files that are stored as folders of parts, on this machine and on servers, and joined again.
 
 use crate::content::content;
 use crate::dav::{self, servers};

@@ -24,7 +24,7 @@ pub(crate) fn killed_upload(session: &Session, url: &str, root: &std::path::Path
     summary["resumed_bytes"].as_u64().unwrap()
 }
 
-/// [`killed_upload`] to a server; prints the resumed bytes.
+/// [`killed_upload`] to a server; also prints the number of resumed bytes.
 fn resumed_by(session: &Session, server: &DavServer) -> u64 {
     let resumed = killed_upload(session, &server.url, &server.root);
     eprintln!("{}: {resumed} of {} bytes were resumed", server.name, 24 << 20);

@@ -7,8 +7,8 @@ use super::{DavServer, other, servers};
 use crate::serve::Serving;
 use crate::session::Session;
 
-/// Checks that a server with the user "ada" and the password "right horse" refuses another password, and accepts this
-/// one from `HAUL_PASSWORD` and from `~/.netrc`.
+/// Checks that a server with the user "ada" and the password "right horse" refuses another password, and that haul
+/// takes the right one from `HAUL_PASSWORD` and from `~/.netrc`.
 fn check_password(session: &Session, url: &str, root: &std::path::Path) {
     session.write("src", "content");
     let with = |password: &str| {
@@ -23,7 +23,7 @@ fn check_password(session: &Session, url: &str, root: &std::path::Path) {
     eprintln!("{stderr}");
     assert_eq!(with("right horse").0, Some(0));
     assert_eq!(fs::read_to_string(root.join("up")).unwrap(), "content");
-    // The same from ~/.netrc, which only its owner may read.
+    // The password in ~/.netrc, which only its owner may read.
     let netrc = session.path("home/.netrc");
     session.write("home/.netrc", "machine 127.0.0.1 login ada password \"right horse\"\n");
     fs::set_permissions(&netrc, fs::Permissions::from_mode(0o600)).unwrap();

@@ -87,8 +87,8 @@ fn a_tree_goes_to_rclone_and_back() {
     tree_round_trip(&Session::new(), &server, 300, false);
 }
 
-/// Changes every byte of a source file, until its time is in a later second than that of its copy: times of uploads
-/// are known in whole seconds.
+/// Changes every byte of a source file, and writes it again until its time is in a later second than that of its copy:
+/// times of uploads are known in whole seconds.
 pub(crate) fn change_later(session: &Session, source: &str, copy: &Path) {
     let seconds = |path: &Path| {
         let modified = std::fs::metadata(path).unwrap().modified().unwrap();

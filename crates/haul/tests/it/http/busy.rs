@@ -25,8 +25,8 @@ fn date_in(seconds: u64) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// Downloads from a server that returns `status` once, for request `at`, and checks that between two later requests
-/// there is a pause of about two seconds or more: it begins after the requests that were already in flight.
+/// Downloads from a server that returns `status` once, for request `at`, and checks that from then on there is a pause
+/// of about two seconds or more between two requests. Requests that were already in flight arrive before it.
 fn check_pause(at: u64, status: u16, retry_after: impl Fn() -> String + Send + Sync + 'static) {
     let file = File::new(content(1, SIZE));
     let bytes = file.content.clone();

@@ -136,7 +136,7 @@ fn a_partial_file_of_another_version_is_not_resumed() {
         let bytes = new.content.clone();
         let is_replaced = Arc::new(AtomicBool::new(false));
         let replaced = Arc::clone(&is_replaced);
-        // One server: a partial file from another URL would not be resumed anyway.
+        // One server: a part file from another server would not be resumed anyway.
         let server = Server::start(move |request| match replaced.load(Ordering::SeqCst) {
             true => new.respond(request),
             false if request.number < 10 => old.respond(request),

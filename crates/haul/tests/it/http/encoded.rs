@@ -27,7 +27,7 @@ fn a_body_that_does_not_match_its_coding_is_refused() {
             if request.number < first {
                 return response;
             }
-            // Such proxies ignore `Accept-Encoding`.
+            // Some proxies ignore `Accept-Encoding`.
             response.with("Content-Encoding", "gzip").framed(framing)
         });
         fails(&server, "--retries 1 --chunk 128K", "encoded (gzip)");
@@ -80,7 +80,7 @@ fn a_body_compressed_by_a_proxy_is_decoded() {
     }
 }
 
-/// RFC 1952 has no gzip file without a byte, but servers send that, and curl accepts it.
+/// An empty body is no gzip file (RFC 1952), but some servers send it, and curl accepts it.
 #[test]
 fn an_empty_body_that_is_announced_as_compressed_is_an_empty_file() {
     for framing in [Framing::Length, Framing::Chunked] {
@@ -89,7 +89,7 @@ fn an_empty_body_that_is_announced_as_compressed_is_an_empty_file() {
         });
         arrives(&server, "", b"");
     }
-    // Here it may as well be the start of a response that was cut off.
+    // If the end of the connection marks the end of the body, the response may have been cut off.
     let server = Server::start(move |_| {
         Response::new(200, &b""[..]).with("Content-Encoding", "gzip").framed(Framing::End)
     });

@@ -80,7 +80,8 @@ fn a_file_that_has_outgrown_a_rounded_size_is_copied_if_the_page_shows_it() {
     assert!(fs::read(session.path("dst/log")).unwrap() == content(1, 200 << 10));
 }
 
-/// Formerly, it failed: the page shows the exact size of a small file, and the rounded one of the first page remained.
+/// Formerly, the copy failed: the second page shows an exact size, since the file is small, and haul still expected the
+/// rounded one of the first page.
 #[test]
 fn a_file_that_has_shrunk_to_an_exact_size_is_copied_if_the_page_shows_it() {
     let listings = AtomicUsize::new(0);
@@ -161,7 +162,7 @@ fn a_malformed_content_length_is_an_error() {
     assert_eq!(fs::read(session.path("dst/f")).unwrap(), b"hello");
 }
 
-/// Formerly, half of one file and half of another made one file, where a query selects the file.
+/// A query may select the file. Formerly, half of one file and half of another made one file.
 #[test]
 fn a_file_is_not_resumed_with_the_bytes_of_another_query() {
     const SIZE: usize = 8 << 20;
@@ -182,7 +183,7 @@ fn a_file_is_not_resumed_with_the_bytes_of_another_query() {
         let session = Session::new();
         copy(&session, "--chunk 256K --retries 0", &server.url("/f?id=7")).status(1);
         let again = copy(&session, "--chunk 256K", &server.url("/f?id=8")).status(0);
-        // With a tag, a URL that is signed anew continues.
+        // With an ETag, the download is resumed: a URL that is signed anew has another query.
         let is_other = again.err().contains("it belongs to another source");
         assert_eq!(is_other, tag.is_none(), "{}", again.err());
         if tag.is_none() {
@@ -201,7 +202,7 @@ fn a_file_without_a_time_and_a_tag_is_not_resumed_by_another_run() {
     let bytes = new.content.clone();
     let is_replaced = Arc::new(AtomicBool::new(false));
     let replaced = Arc::clone(&is_replaced);
-    // One server: a partial file from another URL would not be resumed anyway.
+    // One server: a part file from another server would not be resumed anyway.
     let server = Server::start(move |request| {
         if replaced.load(Ordering::SeqCst) {
             return new.respond(request);

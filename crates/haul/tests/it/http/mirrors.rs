@@ -16,7 +16,7 @@ use crate::session::Session;
 /// Each connection is slow, so that a file takes a while.
 const SLOW: &str = "limit_rate 8m;";
 
-/// Writes a file with a modification time, which all mirrors of a file have in common.
+/// Writes a file with this modification time. Mirrors of a file that have another time than the first are not used.
 fn put(session: &Session, path: &Path, bytes: &[u8], time: &str) {
     fs::write(path, bytes).unwrap();
     session.tool(&format!("touch -d {time} {}", path.display()));

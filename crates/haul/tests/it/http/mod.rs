@@ -1,5 +1,5 @@
-//! Faults in downloads over HTTP, as the user sees them: the program against scripted servers, and
-//! against real ones over a bad network.
+//! Downloads over HTTP, as the user sees them: the program against scripted servers, most of them faulty, and against
+//! real ones, also over a bad network.
 
 mod busy;
 mod changes;

@@ -1,4 +1,5 @@
-//! `sync --delete` from web servers that respond to the test for a source inside its destination in ways of their own.
+//! `sync --delete` from web servers with unusual responses to requests for markers, the files by which haul tests
+//! whether the source is inside the destination.
 
 use super::nginx::Nginx;
 use crate::session::Session;
@@ -9,7 +10,7 @@ fn responses_to_names_of_markers_do_not_stop_a_deletion() {
     for extra in [
         // Names that begin with a dot are denied.
         r"location ~ /\. { return 403; }",
-        // Everything above the source fails.
+        // Requests above the source for names that begin with a dot fail.
         "location ~ ^/[.][^/]*$ { return 500; }",
         // The site has a page for every URL above the source.
         "location ~ ^/[^/]+$ { return 200 page; }",

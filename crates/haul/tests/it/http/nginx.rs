@@ -45,7 +45,7 @@ impl Nginx {
              }}"
         );
         fs::write(root.join("config"), config).unwrap();
-        // nginx would switch to another user, who cannot read below root's directory.
+        // As root, nginx would switch to another user, who cannot read the test's directory.
         let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };
         let mut command = Command::new(NGINX);
         command.args(["-p", &at.to_string(), "-c", "config", "-e", "errors", "-g", user]);

@@ -14,7 +14,7 @@ pub(super) enum Framing {
     Length,
     /// `Transfer-Encoding: chunked`.
     Chunked,
-    /// By the end of the connection.
+    /// The end of the connection.
     End,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Response {
     pub(super) cut: Option<usize>,
     /// Bytes per second.
     pub(super) rate: Option<usize>,
-    /// Sent instead of all else.
+    /// Sent instead of everything else.
     pub(super) raw: Option<Vec<u8>>,
 }
 

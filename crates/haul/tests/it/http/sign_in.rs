@@ -273,8 +273,7 @@ fn with_saved_cookies_the_next_run_needs_no_password() {
     }
 }
 
-/// Formerly, each request waited for the one before, and was sent again after that one's response, until it
-/// failed.
+/// Formerly, each request waited for the response to the one before and was then sent again, until it failed.
 #[test]
 fn requests_do_not_wait_for_a_server_that_signs_in_without_cookies() {
     let file = File::new(content(1, 1000));

@@ -20,7 +20,7 @@ use crate::sftp::sshd::Sshd;
 
 const SIZE: usize = 4 << 20;
 
-/// Where the proxy listens. Vsftpd does not, so that a data connection that goes to the proxy's address itself fails.
+/// The address of the proxy. vsftpd does not listen there, so a data connection to the proxy's address itself fails.
 const PROXY: &str = "127.0.0.3";
 
 /// `ssh -D`, and its server.
@@ -118,7 +118,7 @@ fn a_file_is_downloaded_through_a_socks_proxy_of_option_or_environment() {
     assert!(by_proxy.err().contains(&expected), "{}", by_proxy.err());
     let by_haul = get(&session, &through[1].0, nowhere, ("a", "b")).status(1);
     assert!(!by_haul.err().contains("socks5"), "{}", by_haul.err());
-    // Without the proxy they fail, so they went through it.
+    // Without the proxy, the same commands fail, so they went through it.
     socks.stop();
     let accepted = server.accepted();
     for (options, variable) in &through {

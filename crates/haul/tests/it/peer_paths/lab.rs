@@ -121,7 +121,8 @@ impl Host {
         session.ran(line, self.command(session, line).output().unwrap())
     }
 
-    /// Runs `work` on this host. Processes are started by [`Host::command`] instead: they end with the test program.
+    /// Runs `work` on this host, on a thread of its own. Processes are started by [`Host::command`] instead: they are
+    /// killed when the thread that started them ends.
     pub(super) fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         self.namespace.within(work).unwrap()
     }

@@ -260,7 +260,7 @@ fn a_share_that_hides_its_addresses_is_reached() {
     world.both_ways(&receiver, &sharing.ticket, HIDDEN_SHARER, Some(Route::Bridge));
 }
 
-/// Copies both ways between two hosts, each behind a router if there is one.
+/// Copies both ways between two hosts, each behind a router with the given NAT, if any.
 fn between(nats: [Option<Nat>; 2], expected: Route) {
     let Some(world) = World::new() else { return };
     let host = |nat: Option<Nat>, number| match nat {

@@ -112,7 +112,7 @@ proptest! {
         prop_assert_eq!(failure, Some(ErrorKind::NoSpace));
     }
 
-    /// Over a link with several lanes.
+    /// Over a link with several lanes. A stalled read never ends by itself, so the file would not be done.
     #[test]
     fn a_range_on_a_lane_that_stalls_is_taken_over(
         seed in any::<u64>(),
@@ -140,8 +140,8 @@ proptest! {
         prop_assert!(outcome.failure.is_none(), "{:?}", outcome.failure);
     }
 
-    /// Formerly, it asked for room range by range, and continued without if others had taken the rest meanwhile: more
-    /// than one window was in flight, and a kill repeated it.
+    /// Formerly, it requested room range by range, and continued without room if others had taken the rest meanwhile:
+    /// more than one window was in flight, and a rerun after a kill repeated it.
     #[test]
     fn a_file_that_keeps_its_permits_takes_room_for_all_its_bytes_at_once(case in cases()) {
         let mut case = Case { is_starved: true, has_lanes: false, ..case };
@@ -173,7 +173,8 @@ fn the_last_record_of_a_complete_upload_is_left_out() {
     }
 }
 
-/// Formerly, its last record was left out, and a kill before the commit repeated it besides what others had in flight.
+/// Formerly, its last record was left out: a rerun after a kill before the commit repeated its bytes besides what
+/// others had in flight.
 #[test]
 fn a_complete_file_on_a_disk_is_recorded_to_the_last_mebibyte() {
     for (size, has_lanes) in [(1 << 20, false), (8 << 20, false), (8 << 20, true)] {
@@ -201,7 +202,7 @@ fn a_long_read_in_order_is_one_request() {
 }
 
 #[test]
-fn a_free_lane_takes_over_half_of_a_long_read() {
+fn takeovers_of_long_reads_read_few_bytes_twice() {
     let mut case = Case::new(7, 64 << 20, Reads::Long);
     (case.has_lanes, case.window) = (true, 16 << 20);
     let outcome = case.run();
@@ -242,8 +243,8 @@ fn the_rate_limit_holds_in_virtual_time() {
     }
 }
 
-/// Formerly, the bytes of the range for which a file waited when it was stopped remained charged: other files waited for
-/// them.
+/// Formerly, if a file was stopped while its next range waited for the rate limit, the bytes of that range remained
+/// charged, and other files were delayed by them.
 #[test]
 fn a_file_that_stops_while_it_waits_for_the_rate_limit_gets_a_refund() {
     let mut case = Case::new(3, 8 << 20, Reads::Ranges);

@@ -506,7 +506,7 @@ impl World {
         // A stream may deliver more at once than its permit covers.
         let is_to_disk = case.mode.reads == Reads::Ranges && case.mode.destination == Medium::Disk;
         if case.mode.journal && is_to_disk && is_whole && !self.file.is_stopped() {
-            // A run that is killed now repeats what is not in the journal, besides what others have in flight.
+            // A rerun after a kill now repeats what is not in the journal, besides what others have in flight.
             let moved = self.written.total() - case.written.total();
             let repeated = moved - self.recorded.total();
             assert!(
