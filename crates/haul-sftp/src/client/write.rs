@@ -341,13 +341,16 @@ impl WriteAt for SftpUpload {
             to,
             to_offset: range.start(),
         });
-        match error::done("copy", session.request(&request).response().await?) {
+        let response = session.request(&request).response().await?;
+        // The source has become shorter.
+        let is_cut = matches!(response, Response::Status { status: Status::Eof, .. });
+        match error::done("copy", response) {
             Ok(()) => {
                 self.end.fetch_max(range.end(), Ordering::Relaxed);
                 Ok(true)
             }
             // Reading and writing may work, and otherwise reports the cause.
-            Err(error) if may_be_too_many(&error) => Ok(false),
+            Err(error) if is_cut || may_be_too_many(&error) => Ok(false),
             Err(error) => Err(self.at(error)),
         }
     }

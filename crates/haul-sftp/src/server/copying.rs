@@ -9,10 +9,13 @@ use haul_storage::WorkPool;
 use super::files::Open;
 use super::pending::{Outcome, Pending};
 use super::status::{Refusal, ok};
-use crate::codec::{Extended, Request};
+use crate::codec::{Extended, Request, Status};
 
 /// Bytes per step.
 const STEP: u64 = 32 << 20;
+
+/// The file ends before the requested length. OpenSSH's sftp-server (9.2) confirms such a copy.
+const AT_END: Refusal = Refusal::Server(Status::Eof, "End of file");
 
 /// A copy in progress.
 pub(super) struct Copying {
@@ -74,7 +77,8 @@ impl Copying {
             let how = (most, &mut self.in_kernel);
             let copied = from.copy_some(self.offset, to, self.to_offset, how)? as u64;
             if copied == 0 {
-                return Ok(true);
+                // Without a length, the end of the file ends the copy, even if the file has become shorter.
+                return if self.length == 0 { Ok(true) } else { Err(AT_END) };
             }
             self.offset += copied;
             self.to_offset += copied;

@@ -1,13 +1,17 @@
-//! Copies within a server whose lanes are lost.
+//! Copies within a server: lanes that are lost, and sources that become shorter.
+
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use haul_net::HostWaits;
+use haul_sftp::codec::{Extended, Extensions, Request, Response, Status, name};
 use haul_sftp::transport::{Channel, Dial, First, Outgoing};
-use haul_storage::{Error, ErrorKind, RelPath, Result, Storage};
+use haul_storage::{CreateOptions, Error, ErrorKind, Range, RelPath, Result, Storage};
 
 use crate::opened;
 use crate::pipe::SftpServerProcess;
+use crate::scripted::{Scripted, status};
 
 /// OpenSSH's server, over lanes that are lost when a copy is requested.
 #[derive(Debug)]
@@ -23,7 +27,7 @@ impl Dial for Cut {
         Ok(Channel { outgoing: Box::new(CutAtCopy(dialled.outgoing)), ..dialled })
     }
 
-    async fn first_rtt(&self) -> Option<std::time::Duration> {
+    async fn first_rtt(&self) -> Option<Duration> {
         None
     }
 
@@ -60,4 +64,24 @@ async fn a_copy_whose_lane_is_lost_leaves_nothing() {
     assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
     let names = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
     assert_eq!(names.collect::<Vec<_>>(), ["from"]);
+}
+
+/// Reading it reports that it has changed. Formerly, this was a protocol error.
+#[tokio::test]
+async fn a_file_that_has_become_shorter_is_read_instead_of_copied() {
+    let respond = |request: &Request| match request {
+        Request::Init { .. } => Some(Response::Version {
+            version: 3,
+            extensions: Extensions(vec![(name::COPY_DATA.into(), "1".into())]),
+        }),
+        Request::Extended(Extended::CopyData { .. }) => Some(status(Status::Eof)),
+        _ => None,
+    };
+    let waits = HostWaits::default();
+    let dial = Scripted { script: |_| Some(Duration::ZERO), respond, waits };
+    let storage = opened(dial, b"/", &tempfile::tempdir().unwrap()).await;
+    let [from, to] = ["from", "new"].map(|name| RelPath::parse(name).unwrap());
+    let source = storage.open(&from).await.unwrap();
+    let upload = storage.create(&to, &CreateOptions::default()).await.unwrap();
+    assert!(!upload.copy_from(&*source, Range::new(0, 10)).await.unwrap());
 }
