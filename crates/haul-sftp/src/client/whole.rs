@@ -157,7 +157,10 @@ async fn write_part(
         offset += length;
         rest = after;
     }
-    attributes::set_owner_first(inner, session, &handle, &mut attrs).await?;
+    if let Err(error) = attributes::set_owner_first(inner, session, &handle, &mut attrs).await {
+        session.post(&Request::Close(handle));
+        return Err(error);
+    }
     let set = attributes::request_set(inner, session, &handle, &attrs);
     let seen = attributes::times_request(inner, &handle, &attrs).map(|look| session.request(&look));
     let synced = match options.sync && inner.has(name::FSYNC) {

@@ -2,6 +2,7 @@
 //! capabilities.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
@@ -75,6 +76,26 @@ async fn a_refused_replacement_is_reported_with_its_reason() {
     let written = storage.write_whole(&file(), Bytes::from_static(b"new"), &options).await;
     let error = written.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+}
+
+/// Formerly, the handle stayed open until its lane was closed; servers limit their number.
+#[tokio::test]
+async fn a_small_file_whose_owner_cannot_be_set_is_closed() {
+    static CLOSED: AtomicUsize = AtomicUsize::new(0);
+    let (storage, _received) = storage(|request| match request {
+        Request::Fsetstat(_, Attrs { owner: Some(_), .. }) => Some(status(Status::NoSuchFile)),
+        Request::Close(_) => {
+            CLOSED.fetch_add(1, Ordering::Relaxed);
+            None
+        }
+        _ => None,
+    })
+    .await;
+    let metadata = Metadata { mode: Some(0o4750), owner: Some((1, 1)), ..old_and_private() };
+    let options = CommitOptions { metadata, replace: true, sync: false, expected: None };
+    let written = storage.write_whole(&file(), Bytes::from_static(b"new"), &options).await;
+    assert_eq!(written.unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(CLOSED.load(Ordering::Relaxed), 1);
 }
 
 /// Once, this was reported as "the server does not set owners".
