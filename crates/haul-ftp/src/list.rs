@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use futures_util::{StreamExt, stream};
-use haul_storage::{Entry, EntryStream, Error, ErrorKind, RelPath, Result};
+use haul_storage::{Entry, EntryKind, EntryStream, Error, ErrorKind, RelPath, Result};
 use tokio::sync::mpsc;
 
 use crate::data::{reason, receive};
@@ -37,7 +37,7 @@ const BATCH: usize = 200;
 /// The most entries of a listing that is buffered.
 const MOST_BUFFERED: usize = 1_000_000;
 
-/// The most bytes of the lines of such a listing.
+/// The most bytes of such a listing: of its lines, or of the paths, targets and errors in it.
 const MOST_BYTES_BUFFERED: usize = 128 << 20;
 
 /// A listing with `-a` that has more entries is trusted: a directory called `-a` would be smaller.
@@ -55,6 +55,8 @@ struct Outbox {
     buffered: Vec<Batch>,
     /// Entries and errors in them.
     count: usize,
+    /// Bytes of the paths, targets and errors in them.
+    bytes: usize,
 }
 
 impl Outbox {
@@ -82,13 +84,18 @@ impl Outbox {
     }
 
     fn buffer(&mut self, batch: Batch) {
-        self.count += batch.as_ref().map_or(1, Vec::len);
+        let (count, bytes) = match &batch {
+            Ok(entries) => (entries.len(), entries.iter().map(bytes_of).sum()),
+            Err(error) => (1, error.to_string().len()),
+        };
+        self.count += count;
+        self.bytes += bytes;
         self.buffered.push(batch);
     }
 
     /// Whether no more can be buffered.
     const fn is_full(&self) -> bool {
-        self.count > MOST_BUFFERED
+        self.count > MOST_BUFFERED || self.bytes > MOST_BYTES_BUFFERED
     }
 
     /// Hands on the buffered batches and the final error, if any, without a lane.
@@ -130,7 +137,7 @@ pub(crate) async fn list(inner: &Arc<Inner>, path: &RelPath) -> Result<EntryStre
     let (sender, receiver) = mpsc::channel(WAITING);
     let listing = Listing { inner: Arc::clone(inner), directory: path.clone() };
     inner.host.lanes.spawn(async move {
-        let mut outbox = Outbox { sender, buffered: Vec::new(), count: 0 };
+        let mut outbox = Outbox { sender, buffered: Vec::new(), count: 0, bytes: 0 };
         let outcome = match begun {
             Some((lane, form, data)) => listing.run(lane, form, data, &mut outbox).await,
             None => Ok(()),
@@ -468,23 +475,15 @@ impl Listing {
             if is_heading(line) {
                 return Ok(None);
             }
-            let shown: String = line.escape_ascii().to_string().chars().take(200).collect();
-            let error = protocol(
-                "list",
-                format!(
-                    "a line of the listing cannot be parsed: \
-                                                  {shown}"
-                ),
-            );
-            return Err(self.inner.at(error, &self.directory));
+            let cause = format!("a line of the listing cannot be parsed: {}", shown(line));
+            return Err(self.inner.at(protocol("list", cause), &self.directory));
         };
         if matches!(name, b"." | b"..") {
             return Ok(None);
         }
         let path = self.directory.join(name).map_err(|why| {
-            let shown = name.escape_ascii();
-            let error = protocol("list", format!("a name in the listing {why}: '{shown}'"));
-            self.inner.at(error, &self.directory)
+            let cause = format!("a name in the listing {why}: '{}'", shown(name));
+            self.inner.at(protocol("list", cause), &self.directory)
         })?;
         Ok(Some((path, found)))
     }
@@ -496,10 +495,50 @@ fn unless_known(server: &crate::server::Server, reply: &Reply, lesson: Lesson) {
     }
 }
 
+/// The beginning of a line or name, for an error message.
+fn shown(text: &[u8]) -> String {
+    text.escape_ascii().take(200).map(char::from).collect()
+}
+
+/// Bytes of the path and the target of an entry.
+fn bytes_of(entry: &Entry) -> usize {
+    let target = match &entry.kind {
+        EntryKind::Symlink(target) => target.len(),
+        _ => 0,
+    };
+    entry.path.as_bytes().len() + target
+}
+
 /// The error of a listing that does not fit into memory.
 fn too_long(reason: &str) -> Error {
     Error::new(ErrorKind::Unsupported, "list").because(format!(
         "its listing has more than {MOST_BUFFERED} entries or {} MiB, and {reason}",
         MOST_BYTES_BUFFERED >> 20
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Formerly, only their number was limited, so that a million entries with targets of 16 KiB were buffered.
+    #[test]
+    fn buffered_entries_and_errors_are_limited_by_their_bytes() {
+        let long = "x".repeat(1 << 20);
+        let link = || {
+            let kind = EntryKind::Symlink(long.clone().into());
+            Ok(vec![Entry::new(RelPath::parse("link").unwrap(), kind, 0)])
+        };
+        let error = || Err(protocol("list", &*long));
+        for batch in [&link as &dyn Fn() -> Batch, &error] {
+            let (sender, _receiver) = mpsc::channel(WAITING);
+            let bytes = MOST_BYTES_BUFFERED - (3 << 20);
+            let mut outbox = Outbox { sender, buffered: Vec::new(), count: 0, bytes };
+            outbox.buffer(batch());
+            outbox.buffer(batch());
+            assert!(!outbox.is_full(), "{} bytes", outbox.bytes);
+            outbox.buffer(batch());
+            assert!(outbox.is_full(), "{} bytes", outbox.bytes);
+        }
+    }
 }
