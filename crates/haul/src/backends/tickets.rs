@@ -67,10 +67,7 @@ impl Tickets {
         }
         let (file, path) = match rest.strip_prefix(b"-") {
             Some(path) if matches!(path.first(), None | Some(b'/')) => (b"-".as_slice(), path),
-            _ => match file_of(rest) {
-                Some(found) => found,
-                None => return Err(missing(rest)),
-            },
+            _ => file_of(rest).map_err(|error| unusable(rest, &error))?,
         };
         let file = Path::new(OsStr::from_bytes(file));
         let ticket = self.read(file)?;
@@ -158,36 +155,44 @@ impl Tickets {
     }
 }
 
-/// Splits `FILE/path`, at the first part that is not a directory; `None` if there is none, or if it cannot be
-/// accessed.
-fn file_of(rest: &[u8]) -> Option<(&[u8], &[u8])> {
+/// Splits `FILE/path`, at the first part that is not a directory.
+///
+/// # Errors
+/// There is no such part, it cannot be accessed, or all are directories (`IsADirectory`).
+fn file_of(rest: &[u8]) -> io::Result<(&[u8], &[u8])> {
     let slashes = rest.iter().enumerate().filter(|(at, byte)| *at > 0 && **byte == b'/');
     let ends = slashes.map(|(at, _)| at).chain([rest.len()]);
     for end in ends {
         let (file, path) = rest.split_at(end);
-        match fs::metadata(OsStr::from_bytes(file)) {
-            Ok(found) if found.is_dir() => {}
-            Ok(_) => return Some((file, path)),
-            Err(_) => return None,
+        if !fs::metadata(OsStr::from_bytes(file))?.is_dir() {
+            return Ok((file, path));
         }
     }
-    None
+    Err(io::ErrorKind::IsADirectory.into())
 }
 
-/// The message for a file that does not exist. A ticket that was written after `@` must not be printed.
-fn missing(rest: &[u8]) -> Stop {
-    match Location::parse(OsStr::from_bytes(rest)) {
-        Ok(location @ Location::Peer { .. }) => Stop::Usage(format!(
-            "@{location}: '@' precedes the name of a file that has the ticket; write the ticket \
-             itself without it"
-        )),
-        Ok(location) => Stop::Usage(format!(
-            "@{location}: cannot read the ticket (there is no such file)\n\
-             hint: '@' precedes the name of a file that has a ticket; for a local file of that \
-             name write './' before it"
-        )),
-        Err(error) => Stop::Usage(error.to_string()),
-    }
+/// The message for a file that cannot be found. A ticket that was written after `@` must not be printed.
+fn unusable(rest: &[u8], error: &io::Error) -> Stop {
+    let location = match Location::parse(OsStr::from_bytes(rest)) {
+        Ok(location @ Location::Peer { .. }) => {
+            return Stop::Usage(format!(
+                "@{location}: '@' precedes the name of a file that has the ticket; write the ticket \
+                 itself without it"
+            ));
+        }
+        Ok(location) => location,
+        Err(error) => return Stop::Usage(error.to_string()),
+    };
+    let cause = match error.kind() {
+        io::ErrorKind::NotFound => "there is no such file".to_owned(),
+        io::ErrorKind::IsADirectory => "it is a directory".to_owned(),
+        _ => io_cause(error),
+    };
+    Stop::Usage(format!(
+        "@{location}: cannot read the ticket ({cause})\n\
+         hint: '@' precedes the name of a file that has a ticket; for a local file of that name write \
+         './' before it"
+    ))
 }
 
 /// Standard input up to the end of its first line that is not blank. Nothing after it is read: `haul cp - @-/file`
@@ -268,10 +273,24 @@ mod tests {
             ("/a/ticket/x/y", "/a/ticket", "/x/y"),
         ] {
             let (file, rest_of) = (rest(file), rest(text));
-            assert_eq!(file_of(&rest_of), Some((&file[..], path.as_bytes())), "{text}");
+            assert_eq!(file_of(&rest_of).unwrap(), (&file[..], path.as_bytes()), "{text}");
         }
-        for text in ["/a", "/b", "/a/other/ticket"] {
-            assert_eq!(file_of(&rest(text)), None, "{text}");
+        let long = format!("/{}", "x".repeat(300));
+        // Formerly, "there is no such file" was reported in all of these cases.
+        for (text, cause) in [
+            ("/a", "it is a directory"),
+            ("/b", "there is no such file"),
+            ("/a/other/ticket", "there is no such file"),
+            (long.as_str(), "File name too long"),
+        ] {
+            let rest = rest(text);
+            let Stop::Usage(message) = unusable(&rest, &file_of(&rest).unwrap_err()) else {
+                panic!("{text}")
+            };
+            assert!(
+                message.contains(&format!(": cannot read the ticket ({cause})\n")),
+                "{message}"
+            );
         }
     }
 
@@ -279,7 +298,8 @@ mod tests {
     fn a_ticket_written_after_the_at_sign_is_not_printed() {
         let ticket = "haul1abcdefghijklmnopqrstuvwxyz234567";
         for text in [ticket.to_owned(), format!("{ticket}1/x"), format!("{ticket}/x")] {
-            let Stop::Usage(message) = missing(text.as_bytes()) else { panic!("{text}") };
+            let error = io::ErrorKind::NotFound.into();
+            let Stop::Usage(message) = unusable(text.as_bytes(), &error) else { panic!("{text}") };
             assert!(!message.contains(&ticket[..16]), "{message}");
         }
     }
