@@ -20,7 +20,6 @@ const ACCEPTED: &[&str] = &[
     "suid",
     "nodev",
     "dev",
-    "exec",
     "noatime",
     "atime",
     "nodiratime",
@@ -101,6 +100,9 @@ impl MountOptions {
                 if option == "ro" && args.read_write {
                     return Err("-o ro and --read-write contradict each other".to_owned());
                 }
+                if option == "rw" && args.read_write {
+                    continue;
+                }
                 options.take(option)?;
             }
         }
@@ -114,6 +116,7 @@ impl MountOptions {
             "allow_other" => self.allow_other = true,
             "nonempty" => self.nonempty = true,
             "noexec" if value.is_empty() => self.noexec = true,
+            "exec" if value.is_empty() => self.noexec = false,
             "uid" => self.owner.0 = number(option, value)?,
             "gid" => self.owner.1 = number(option, value)?,
             "umask" => self.umask = umask(value)?,
@@ -209,6 +212,10 @@ mod tests {
         let fstab = parsed(&format!("-o {list} -o x-systemd.automount -o X-mount.mkdir=0755"));
         assert_eq!(fstab.unwrap(), plain);
         assert_ne!(parsed("-o noexec").unwrap(), plain);
+        // As in mount, the last one of two opposites applies.
+        assert_eq!(parsed("-o noexec,exec").unwrap(), plain);
+        assert_ne!(parsed("-o exec -o noexec").unwrap(), plain);
+        assert_eq!(parsed("--read-write -o rw").unwrap(), plain);
         assert!(parsed("-o wrong").is_err());
         let sloppy = parsed("--sloppy -o wrong,cache=yes,uid=7").unwrap();
         assert_eq!((sloppy.owner.0, sloppy.ssh), (7, vec![]));
