@@ -73,6 +73,9 @@ async fn a_copy_completes_although_reads_break() {
     let outcome = run(job(&far, &near), Settings::default()).await;
     assert!(outcome.failures().is_empty(), "{:?}", outcome.failures());
     assert!(near.is_pattern("f", SIZE, 1));
+    // Each broken read continues where it broke, the first after 5 MiB.
+    let bytes = far.traffic().bytes;
+    assert!(bytes < SIZE + (4 << 20), "{} bytes were read twice", bytes - SIZE);
 }
 
 #[tokio::test(start_paused = true)]

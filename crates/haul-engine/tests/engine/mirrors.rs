@@ -106,6 +106,8 @@ async fn when_a_mirror_goes_away_the_other_one_continues_without_a_pause() {
     copied.arrived();
     assert_eq!(copied.outcome.summary.retries, 0, "the other one goes on at once");
     assert!(down(&mirrors[1]) > SIZE / 2);
+    let requests = mirrors[0].faults().count(Operation::Read);
+    assert!(requests < 20, "{requests} requests to the mirror that is gone");
 }
 
 #[tokio::test(start_paused = true)]

@@ -208,6 +208,19 @@ fn takeovers_of_long_reads_read_few_bytes_twice() {
     let outcome = case.run();
     assert!(outcome.failure.is_none(), "{:?}", outcome.failure);
     assert!(outcome.read < 68 << 20, "{} bytes were read", outcome.read);
+    // Each of the four lanes begins with one read.
+    assert!(outcome.requests > 4, "{} reads: none was taken over", outcome.requests);
+}
+
+#[test]
+fn failed_writes_are_repeated_until_all_is_written() {
+    for reads in [Reads::Ranges, Reads::Long, Reads::Whole] {
+        let mut case = Case::new(7, 8 << 20, reads);
+        case.failing = 20;
+        let outcome = case.run();
+        assert!(outcome.failure.is_none(), "{:?}", outcome.failure);
+        assert!(outcome.failed_writes > 10, "{reads:?}: {} writes failed", outcome.failed_writes);
+    }
 }
 
 #[test]

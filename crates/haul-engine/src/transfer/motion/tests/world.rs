@@ -105,7 +105,8 @@ pub struct Outcome {
     pub elapsed: Duration,
     /// Reads that were withdrawn.
     pub taken_over: usize,
-    pub retries: usize,
+    /// Writes that failed and were repeated.
+    pub failed_writes: usize,
     /// Reads that were begun.
     pub requests: usize,
     /// Bytes read, including those that were never written.
@@ -219,7 +220,7 @@ impl World {
                 failure: None,
                 elapsed: Duration::ZERO,
                 taken_over: 0,
-                retries: 0,
+                failed_writes: 0,
                 requests: 0,
                 read: 0,
                 recorded: 0,
@@ -466,7 +467,7 @@ impl World {
             } else {
                 Ok(())
             };
-            self.outcome.retries += usize::from(written.is_err());
+            self.outcome.failed_writes += usize::from(written.is_err());
             self.soon(Event::Written(*id, range, written));
         }
     }
