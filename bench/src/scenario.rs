@@ -216,6 +216,7 @@ struct FileTable {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct DataTable {
     /// Its name in titles, such as "one large file".
     title: String,
@@ -479,6 +480,12 @@ mod tests {
         assert_eq!(negative, "my.toml: [links.x]: -1 ms is not between 0 and a minute");
         let missing = link("mbit = 1");
         assert!(missing.starts_with("my.toml: ") && missing.contains("`rtt_ms`"), "{missing}");
+        // Formerly, unknown keys of a data set were ignored.
+        let misspelt = parse(&format!("{data}directory = 9\n{local}"));
+        assert!(
+            misspelt.starts_with("my.toml: ") && misspelt.contains("`directory`"),
+            "{misspelt}"
+        );
         let plan = Plan::parse("scenarios.toml", BUILT_IN).expect("they can be read");
         assert!(plan.choose(&["nothing".to_owned()]).expect_err("no such").contains("'nothing'"));
     }
