@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::link::Means;
+use crate::mounts::unescape;
 use crate::record::Machine;
 
 /// Describes this machine. Takes one second, because it measures the CPU load.
@@ -45,20 +46,24 @@ pub(crate) fn memory() -> io::Result<u64> {
 /// The type of the file system that contains `path`, such as `ext4`.
 pub(crate) fn file_system(path: &Path) -> io::Result<String> {
     let path = path.canonicalize()?;
-    // Names need not be UTF-8.
-    let table = fs::read("/proc/self/mountinfo")?;
-    let table = String::from_utf8_lossy(&table);
-    let mut best = (0, "unknown");
-    for line in table.lines() {
-        // proc(5): the mount point is the fifth field, the type the first after " - ".
-        let Some((mount, kind)) = line.split_once(" - ") else { continue };
-        let Some(point) = mount.split(' ').nth(4) else { continue };
-        let depth = Path::new(point).components().count();
-        if path.starts_with(point) && depth >= best.0 {
-            best = (depth, kind.split(' ').next().unwrap_or("unknown"));
+    Ok(file_system_in(&fs::read("/proc/self/mountinfo")?, &path))
+}
+
+/// The same from the content of `/proc/self/mountinfo`. Names in it need not be UTF-8.
+fn file_system_in(table: &[u8], path: &Path) -> String {
+    let mut best = (0, b"unknown".as_slice());
+    for line in table.split(|byte| *byte == b'\n') {
+        // proc(5): the mount point is the fifth field; the type is the first after a field `-`, which follows any
+        // number of optional ones.
+        let mut fields = line.split(|byte| *byte == b' ');
+        let Some(point) = fields.nth(4).map(unescape) else { continue };
+        let Some(kind) = fields.skip_while(|field| *field != b"-").nth(1) else { continue };
+        let depth = point.components().count();
+        if path.starts_with(&point) && depth >= best.0 {
+            best = (depth, kind);
         }
     }
-    Ok(best.1.to_owned())
+    String::from_utf8_lossy(best.1).into_owned()
 }
 
 /// The value of a kernel setting; `unknown` if the kernel does not have it.
@@ -88,4 +93,31 @@ fn busy() -> io::Result<f64> {
     let (all, idle) = (all_later.saturating_sub(all), idle_later.saturating_sub(idle));
     let (all, idle) = (all as f64, idle as f64);
     Ok(if all > 0.0 { ((all - idle) / all * 1000.0).round() / 1000.0 } else { 0.0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
+    use super::*;
+
+    /// Formerly, escaped mount points and those that are not UTF-8 were not recognised.
+    #[test]
+    fn the_file_system_is_that_of_the_innermost_mount_whatever_its_name() {
+        let table = b"21 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n\
+            22 21 0:30 / /my\\040disk rw - tmpfs tmpfs rw\n\
+            23 21 0:31 / /\xe4 rw shared:2 master:1 - xfs /dev/sdb1 rw\n\
+            24 21 0:32 / / rw - overlay overlay rw\n";
+        for (path, kind) in [
+            (b"/my disk/a".as_slice(), "tmpfs"),
+            (b"/\xe4", "xfs"),
+            (b"/\xe4a", "overlay"),
+            (b"/my\\040disk/a", "overlay"),
+        ] {
+            let found = file_system_in(table, Path::new(OsStr::from_bytes(path)));
+            assert_eq!(found, kind, "{}", path.escape_ascii());
+        }
+        assert_eq!(file_system_in(b"", Path::new("/")), "unknown");
+    }
 }

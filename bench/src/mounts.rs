@@ -16,7 +16,7 @@ pub(crate) fn mounts_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 /// Decodes octal escapes such as `\040`, which the kernel writes for white space and backslashes.
-fn unescape(point: &[u8]) -> PathBuf {
+pub(crate) fn unescape(point: &[u8]) -> PathBuf {
     let mut bytes = Vec::new();
     let mut rest = point;
     while let Some((&first, after)) = rest.split_first() {
