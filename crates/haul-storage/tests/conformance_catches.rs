@@ -3,6 +3,7 @@
 mod broken;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use broken::{Broken, Flaw};
 use haul_storage::conformance;
@@ -189,6 +190,25 @@ async fn an_operation_that_always_fails_is_detected() {
 #[should_panic(expected = "writing::an_existing_file_is_replaced_only_if_requested")]
 async fn the_panic_names_the_failed_case() {
     conformance::run_all(Broken::with(Flaw::CommitIgnoresReplace)).await;
+}
+
+/// Formerly, only the case itself had a time limit, so that such a backend held up the suite without a failure.
+#[tokio::test(start_paused = true)]
+async fn a_storage_that_hangs_before_or_after_a_case_fails_that_case() {
+    let cases = conformance::cases();
+    let case = cases.iter().find(|case| case.name() == "entries::the_root_is_a_directory").unwrap();
+    // The first removal is that of an earlier run's directory.
+    for (operation, nth, what) in [
+        (Operation::Remove, 1, "making its directory"),
+        (Operation::CreateDir, 1, "making its directory"),
+        (Operation::Remove, 2, "removing its directory"),
+    ] {
+        let storage = MemoryStorage::new();
+        storage.faults().on(operation).nth(nth).stall();
+        let ran = tokio::time::timeout(Duration::from_secs(1000), case.run(storage)).await;
+        let failure = ran.expect("it hangs").unwrap_err().to_string();
+        assert!(failure.starts_with(&format!("{what} did not end within 120 s")), "{failure}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -47,7 +47,7 @@ pub use concurrent::two_machines;
 use fixture::Fixture;
 pub use fixture::{Failure, Outcome};
 
-/// Time limit of a case: a backend that hangs has failed.
+/// Time limit of a case, and of making and of removing its directory: a backend that hangs has failed.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// One requirement for a backend.
@@ -74,14 +74,18 @@ impl Case {
     /// # Errors
     /// What was wrong, and where in the suite it was noticed.
     pub async fn run(&self, storage: Arc<dyn Storage>) -> Outcome {
-        let fixture = Fixture::prepare(storage, self.name).await?;
-        let work = tokio::time::timeout(PATIENCE, (self.run)(fixture.clone()));
-        let outcome = work.await.unwrap_or_else(|_| {
-            Err(Failure::new(format!("it did not end within {} s", PATIENCE.as_secs())))
-        });
-        let cleaned = fixture.clean_up().await;
+        let fixture = in_time("making its directory", Fixture::prepare(storage, self.name)).await?;
+        let outcome = in_time("it", (self.run)(fixture.clone())).await;
+        let cleaned = in_time("removing its directory", fixture.clean_up()).await;
         outcome.and(cleaned)
     }
+}
+
+/// The outcome of `work`; a failure once [`PATIENCE`] is over.
+async fn in_time<T>(what: &str, work: impl Future<Output = Outcome<T>>) -> Outcome<T> {
+    tokio::time::timeout(PATIENCE, work).await.unwrap_or_else(|_| {
+        Err(Failure::new(format!("{what} did not end within {} s", PATIENCE.as_secs())))
+    })
 }
 
 impl fmt::Debug for Case {
