@@ -91,9 +91,11 @@ impl Beside {
 
 /// The content of a small file, if it exists.
 async fn read(storages: &Storages<'_>, location: &Location) -> Result<Option<Vec<u8>>> {
-    let is_absent = |error: &Error| {
-        // Object stores deny access to files that do not exist.
-        matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied)
+    // Object stores deny access to files that do not exist (403). Elsewhere a denied file exists, and may have the digest.
+    let is_absent = |error: &Error| match error.kind() {
+        ErrorKind::NotFound => true,
+        ErrorKind::PermissionDenied => location.is_web(),
+        _ => false,
     };
     let opened = match storages.existing(location).await {
         Ok(opened) if opened.is_directory => return Ok(None),

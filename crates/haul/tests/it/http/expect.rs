@@ -1,6 +1,7 @@
 //! `--expect` and `--expect-beside`: digests that are known before a file is copied.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
 use super::nginx::Nginx;
@@ -8,6 +9,7 @@ use super::response::{File, Response};
 use super::server::Server;
 use super::{wait_for_bytes, whole};
 use crate::content::{content, unfinished};
+use crate::faults::{as_nobody, is_root};
 use crate::session::Session;
 
 /// The digest of these bytes.
@@ -161,6 +163,40 @@ fn the_digest_next_to_a_file_on_a_disk_is_found_as_well() {
     session.haul("cp --expect-beside usb/a usb/b new").status(1).stderr_has("usb/b: cannot verify");
     assert!(session.has("new/a") && !session.has("new/b"));
     session.haul("cp --expect-beside usb dst").status(1).stderr_has("a digest is that of one file");
+}
+
+/// Formerly, such a file was taken for a missing one, and another one decided.
+#[test]
+fn a_digest_file_on_a_disk_that_may_not_be_read_is_an_error() {
+    if !is_root() {
+        eprintln!("skipped: running as another user needs root");
+        return;
+    }
+    let session = Session::new().file("a", "a");
+    let sum = sha256(&session, b"a");
+    session.write("a.sha256", WRONG.as_bytes());
+    session.write("SHA256SUMS", format!("{sum}  a\n").as_bytes());
+    fs::set_permissions(session.path("a.sha256"), Permissions::from_mode(0)).unwrap();
+    let ran = as_nobody(&session, "cp --expect-beside a dst").output().unwrap();
+    let text = String::from_utf8_lossy(&ran.stderr).into_owned();
+    assert_eq!(ran.status.code(), Some(1), "{text}");
+    assert!(text.contains("a.sha256: cannot read (permission denied)"), "{text}");
+    assert!(!session.has("dst"));
+}
+
+#[test]
+fn a_server_that_denies_access_to_missing_files_has_no_digest_file_there() {
+    let (session, bytes) = (Session::new(), content(38, 1000));
+    let sum = sha256(&session, &bytes);
+    let file = File::new(bytes.clone());
+    let sums = File::new(format!("{sum}  f\n").into_bytes());
+    let server = Server::start(move |request| match request.target.as_str() {
+        "/f" => file.respond(request),
+        "/SHA256SUMS" => sums.respond(request),
+        _ => Response::page(403),
+    });
+    session.haul(&format!("cp --expect-beside {} dst/", server.url("/f"))).status(0);
+    whole(&session, &bytes);
 }
 
 #[test]
