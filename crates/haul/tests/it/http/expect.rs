@@ -176,7 +176,7 @@ fn a_digest_file_on_a_disk_that_may_not_be_read_is_an_error() {
     let sum = sha256(&session, b"a");
     session.write("a.sha256", WRONG.as_bytes());
     session.write("SHA256SUMS", format!("{sum}  a\n").as_bytes());
-    fs::set_permissions(session.path("a.sha256"), Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(session.path("a.sha256"), Permissions::from_mode(0o000)).unwrap();
     let ran = as_nobody(&session, "cp --expect-beside a dst").output().unwrap();
     let text = String::from_utf8_lossy(&ran.stderr).into_owned();
     assert_eq!(ran.status.code(), Some(1), "{text}");
