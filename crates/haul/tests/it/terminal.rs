@@ -1,4 +1,4 @@
-//! Output on a terminal: nothing that servers send controls it, and it has colours.
+//! Output on a terminal: nothing that servers send controls the terminal, and messages have colours.
 //!
 //! Colours, window titles and reversed text are tried in everything that a server chooses:
 //! names of files, algorithms, banners, certificates, replies. `script` gives the program a terminal.
