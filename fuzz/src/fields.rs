@@ -54,7 +54,7 @@ pub fn fields(data: &[u8]) {
     assert_eq!(length::parse([&joined[..]]), one_by_one);
 }
 
-/// `Content-Disposition`: the name of a download is one component, and safe for a terminal.
+/// `Content-Disposition`: the name of a download is one component, not hidden, and safe for a terminal.
 pub fn disposition(data: &[u8]) {
     if let Some(name) = names::file_name(data) {
         let is_safe =

@@ -109,7 +109,7 @@ pub fn index(data: &[u8]) {
 }
 
 /// A link: its name is one component of a path, and the link that is written for this name resolves to it again. The
-/// target of a redirect contains only characters of a request line.
+/// target of a redirect contains only characters of a request line, and its URL survives being written.
 pub fn href(data: &[u8]) {
     let Some(base) = directory() else { return };
     if let Ok(Target::Child { name, .. }) = resolve_path(&base, data) {

@@ -1,5 +1,5 @@
-//! Fuzzed decoders of the peer protocol: data from peers before and after authentication, and tickets that users pass
-//! on.
+//! Fuzzed decoders of the peer protocol: data from peers before and after authentication, from bridges and routers, and
+//! tickets that users pass on.
 
 use haul_peer::bridge;
 use haul_peer::port_mapping::fuzzing as port_mapping;

@@ -319,7 +319,8 @@ impl Listing {
             return Ok(None);
         };
         // The message of an `ls` that takes `-a` for a path is no listing.
-        let is_only_message = all.found.is_empty() && !all.errors.is_empty();
+        let is_only_message = all.found.is_empty()
+            && matches!(&all.errors[..], [error] if error.to_string().contains(" -a: "));
         if !all.includes(&plain) || (is_only_message && plain.errors.is_empty()) {
             if !plain.found.is_empty() {
                 learnt.learn(Lesson::ListPlain);

@@ -8,7 +8,7 @@
 //! | `.NAME.haul-journal` | the journal: which ranges of the part file have been written |
 //! | `.NAME.haul-rewrite` | a journal that is being rewritten |
 //! | `.NAME.haul-old` | the old version, set aside while the new one takes its place |
-//! | `.NAME.UPLOADER.haul-upload` | the part file on a server, which is shared with other machines (see [`Uploads`](crate::Uploads)) |
+//! | `.NAME.UPLOADER.haul-upload` | the part file on a server; [`Uploads`](crate::Uploads) explains UPLOADER |
 //! | `.NAME.UNIQUE.haul-moving` | the source of a move, just before it is removed |
 //! | `.NAME.UNIQUE.haul-temp` | a short-lived file, of which several tasks may need one at once |
 //!
@@ -51,18 +51,18 @@ pub fn rewritten_journal_name(journal: &[u8]) -> Vec<u8> {
     [stem, REWRITE].concat()
 }
 
-/// The name of a local journal of a remote file; `key` identifies the file and its server.
+/// The name of the local journal of an upload; `key` identifies the uploader, the file and its server.
 pub fn remote_journal_name(key: &[u8]) -> Vec<u8> {
     journal_name(hash(key).as_bytes())
 }
 
-/// The name of the file that is locked while a remote file is uploaded; `key` is that of [`remote_journal_name`].
+/// The name of the file that is locked during an upload; `key` is that of [`remote_journal_name`].
 pub(crate) fn remote_lock_name(key: &[u8]) -> Vec<u8> {
     [hash(key).as_bytes(), b".lock"].concat()
 }
 
-/// The name of the part file of `name` on a server. `uploader` (letters, digits and `-`) distinguishes the machines that
-/// may upload to that name at once.
+/// The name of the part file of `name` on a server. `uploader` (letters, digits and `-`) distinguishes the uploads that
+/// may have that destination at the same time.
 pub(crate) fn upload_name(name: &[u8], uploader: &str) -> Vec<u8> {
     decorated(name, uploader.as_bytes(), UPLOAD)
 }

@@ -66,7 +66,7 @@ struct Cli {
     #[arg(long)]
     list: bool,
 
-    /// Set by this program itself: the namespaces are there
+    /// The working directory; set by this program when it restarts itself in namespaces
     #[arg(long, hide = true)]
     inside: Option<PathBuf>,
 }
@@ -95,7 +95,7 @@ fn list() -> io::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Creates the working directory, plays, and removes the directory unless `--keep` is given.
+/// Creates the working directory, plays, and removes the directory unless `--keep` is given or an error occurs.
 fn begin(cli: &Cli) -> io::Result<ExitCode> {
     let parent = cli.work.clone().unwrap_or_else(std::env::temp_dir);
     let work = tempfile::Builder::new()

@@ -83,7 +83,7 @@ const TEXT: &[&str] = &[
     "lpt1",
 ];
 
-/// Names that FAT does not allow.
+/// Names that [`Alphabet::Fat`] excludes.
 const ODD: &[&str] = &[
     "a.",
     "a..",
@@ -119,7 +119,7 @@ const BYTES: &[&[u8]] = &[
     b"\x80",
 ];
 
-/// Names that haul might use for part files, journals and old versions of files named as in the other lists.
+/// Names that haul uses or once used for part files, journals and old versions, and names that resemble them.
 const LIKE_OWN: &[&str] = &[
     ".a.haul-part",
     ".b.haul-journal",

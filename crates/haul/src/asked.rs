@@ -1,7 +1,7 @@
 //! Options that the destination may not support. Without a warning, a user who asks for owners or durable files would
 //! not notice that a server stores none.
 //!
-//! Defaults are not asked for: that a server stores no modes is no news for each run.
+//! Defaults cause no warning: that a server stores no modes is no news in each run.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
@@ -13,7 +13,7 @@ use crate::args::TransferArgs;
 use crate::options::PreserveArg;
 use crate::output::Printer;
 
-/// What a run was asked for, by an option.
+/// A feature that an option requires of the destination.
 #[derive(Debug, Clone, Copy)]
 struct Wish {
     option: &'static str,
@@ -31,7 +31,7 @@ const XATTRS: (&str, fn(&Capabilities) -> bool) = ("extended attributes", |can| 
 const LINKS: (&str, fn(&Capabilities) -> bool) = ("hard links", |can| can.hard_links);
 const SYNC: (&str, fn(&Capabilities) -> bool) = ("durable writes", |can| can.sync);
 
-/// What a run was asked for.
+/// The features that the options of a run require of the destination.
 #[derive(Debug, Default)]
 pub(crate) struct Asked {
     wishes: Vec<Wish>,
@@ -40,7 +40,7 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// By the command line, and by `preserve` and `sync` of the configuration.
+    /// The features that the command line requires, and those that the merged settings `preserve` and `sync` require.
     pub(crate) fn of(args: &TransferArgs, preserve: Option<PreserveArg>, sync: bool) -> Self {
         let keep = preserve.unwrap_or_default();
         let list = if args.archive { "--archive" } else { "--preserve" };
@@ -106,7 +106,7 @@ mod tests {
     use haul_storage::Medium;
 
     #[test]
-    fn only_what_the_source_has_is_lost() {
+    fn the_warning_names_each_option_that_the_destination_does_not_support() {
         let args = TransferArgs { archive: true, owner: true, ..TransferArgs::default() };
         let asked = Asked::of(&args, Some(PreserveArg::ALL), true);
         let none = Capabilities::least(Medium::Link);

@@ -86,6 +86,11 @@ async fn list_is_used_if_list_all_lists_nothing() {
     let empty = Script { listing: b"", listings: &[("LIST -a", ERROR)], ..Script::default() };
     let (_server, _journals, storage) = storage(empty).await;
     assert_eq!(names(&storage).await, [""; 0]);
+    // Lines that cannot be parsed may be entries that plain `LIST` hides.
+    const UNKNOWN: &[u8] = b"?? .hidden ??\r\n";
+    let hidden = Script { listing: b"", listings: &[("LIST -a", UNKNOWN)], ..Script::default() };
+    let (_server, _journals, storage) = self::storage(hidden).await;
+    assert!(listed(&storage).await.is_err());
 }
 
 #[tokio::test]

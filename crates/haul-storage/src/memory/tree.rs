@@ -254,7 +254,7 @@ impl Tree {
     /// Gives `node` the name `path`. With `replace`, an existing file or link is replaced.
     ///
     /// # Errors
-    /// If a directory has the name, anything has it without `replace`, or the parent does not exist.
+    /// If a directory has the name, anything has it without `replace`, or the parent is not an existing directory.
     pub(super) fn attach(&mut self, path: &RelPath, node: Arc<Node>, replace: bool) -> Outcome<()> {
         if let Some(old) = self.find_or_none(path)? {
             if matches!(old.lock().content, Content::Directory(_)) {

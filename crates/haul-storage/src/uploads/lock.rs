@@ -21,7 +21,7 @@ pub(super) struct FileLock {
 
 pub(super) enum Locked {
     Yes(FileLock),
-    /// Or it cannot be opened.
+    /// Another run holds the lock, or the file cannot be opened or locked.
     ByAnother,
     /// The file system has no locks.
     Unsupported,
@@ -62,7 +62,7 @@ impl FileLock {
 
 impl Drop for FileLock {
     fn drop(&mut self) {
-        // One that cannot be removed is locked again by the next run.
+        // If the file cannot be removed, the next run locks it again.
         drop(fs::remove_file(&self.path));
     }
 }

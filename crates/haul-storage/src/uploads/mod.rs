@@ -1,6 +1,6 @@
 //! Part files on servers, and their journals on this machine.
 //!
-//! A disk locks a part file, a server does not. Two uploads to one name that wrote to the same part file would mix their
+//! A disk locks a part file, a server does not. Two uploads to one name that wrote to one part file would mix their
 //! bytes, or one would rename the incomplete file of the other. Therefore the names of part files on servers contain
 //! an ID: a hash of the uploader (this machine and the directory of its journals) and of the file's address. It is
 //! always the same, so a later run continues or replaces the part file of an earlier one; and a server that is reached
@@ -36,13 +36,14 @@ impl Uploads {
         Self { journals, uploader: Arc::default() }
     }
 
-    /// The name of the part file of `name`, which a later run may continue (see [`Uploads::claim`]). It may read a file.
+    /// The name of the part file of `name`, which a later run may continue (see [`Uploads::claim`]). Blocks: the
+    /// first call may read and write files in the directory of journals.
     pub fn part_name(&self, key: &[u8], name: &[u8]) -> Vec<u8> {
         let uploader = self.uploader.get_or_init(|| Uploader::of(self.journals.as_deref()));
         upload_name(name, &uploader.id(key))
     }
 
-    /// Whether an earlier run has left a journal of the part file. It may read a file.
+    /// Whether an earlier run has left a journal of the part file. Blocks, like [`Uploads::part_name`].
     pub fn has_journal(&self, key: &[u8]) -> bool {
         let uploader = self.uploader.get_or_init(|| Uploader::of(self.journals.as_deref()));
         let journals = self.journals.as_ref().filter(|_| uploader.is_lasting());
@@ -114,7 +115,7 @@ impl Claim {
         Some(Self { id, journal: Some(journal), has_journal, held })
     }
 
-    /// A part file of this process only. If its name is taken, too, it has one that never occurs again.
+    /// A part file of this process only. Without `reserved`, its name never occurs again.
     fn unrecorded(reserved: Option<Reserved>) -> Self {
         let id = reserved.as_ref().map_or_else(unique, |reserved| reserved.id().to_owned());
         Self { id, journal: None, has_journal: false, held: Mutex::new((None, reserved)) }
@@ -146,7 +147,7 @@ impl Claim {
 /// The part file of a small file.
 #[derive(Debug)]
 pub struct BriefClaim {
-    /// `None` if this process is already writing a small file of that address.
+    /// `None` if this process is already writing a small file of that address, or the runtime shuts down.
     reserved: Option<Reserved>,
 }
 

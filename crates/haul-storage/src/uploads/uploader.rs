@@ -1,4 +1,4 @@
-//! The uploader, whose hash part files on servers have in their names.
+//! The uploader: the names of part files on servers contain a hash of it.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
@@ -16,14 +16,14 @@ const FILE: &str = "uploader";
 const NUMBER_DIGITS: usize = 32;
 /// Digits of an ID, 64 bits.
 const ID_DIGITS: usize = 16;
-/// Most processes that have an ID of their own at once.
+/// Maximum number of processes that have a number of their own at the same time.
 const PROCESSES: u32 = 64;
 
-/// Those of this process, by their directories.
+/// The uploaders of this process, by their directories of journals.
 static KNOWN: LazyLock<Mutex<HashMap<PathBuf, Weak<Uploader>>>> = LazyLock::new(Mutex::default);
 /// A number that no other process has.
 static PROCESS: LazyLock<String> = LazyLock::new(unique);
-/// The IDs that uploads of this process have now.
+/// The IDs in use by uploads of this process.
 static RESERVED: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);
 
 /// A machine and a directory of journals.
@@ -31,7 +31,7 @@ static RESERVED: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default
 pub(super) struct Uploader {
     /// Identifies it in later runs as well; `None` if nothing can be stored.
     number: Option<String>,
-    /// The number of this process, which a later one has as well, and the lock that reserves it. `None` if there are
+    /// The number of this process, which a later process may reuse, and the lock that reserves it. `None` if there are
     /// too many processes or no locks.
     process: Option<(u32, FileLock)>,
 }

@@ -165,7 +165,7 @@ impl Model<'_> {
         false
     }
 
-    /// Whether a directory is in the way of a link, and rsync removes nothing directly in it.
+    /// Whether rsync keeps the direct entries of a directory in the way of a link (see [`Rule::NoRoomForLinks`]).
     fn has_no_room_for_link(&self, name: &[u8]) -> bool {
         let node = &self.source.0[name];
         let is_link = match node.kind {

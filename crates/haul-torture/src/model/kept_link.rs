@@ -79,7 +79,7 @@ impl<'a> Model<'a> {
         found.filter(|to| to != link).map(|to| (from.to_vec(), to)).collect()
     }
 
-    /// Notes where rsync copies a source directory to one of another name.
+    /// Notes what may change when rsync copies the source directory `from` into the directory `to`.
     fn redirected(
         &mut self,
         (from, to): &Redirected,

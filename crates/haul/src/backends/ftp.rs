@@ -13,7 +13,7 @@ use super::tls::tls_options;
 use crate::args::RemoteArgs;
 use crate::output::human;
 
-/// Opens each host once.
+/// The FTP hosts of a command, each opened once.
 #[derive(Debug)]
 pub(super) struct FtpHosts {
     options: FtpOptions,

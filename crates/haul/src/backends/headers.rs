@@ -13,7 +13,7 @@ use haul_storage::{check_private, io_cause, replace_private};
 use crate::args::WebArgs;
 use crate::config;
 
-/// The head of a cookie file. Its first line is the one that curl writes and readers require.
+/// The head of a cookie file. curl writes the same first line, and readers require it.
 const TITLE: &str = "# Netscape HTTP Cookie File\n# Written by haul. It may contain secrets.\n\n";
 
 /// The header fields and cookies of the command line.

@@ -37,8 +37,8 @@ pub(super) fn at_root(location: &Location, root: &[u8]) -> Location {
 /// a directory: a directory is a root, anything else is in one.
 ///
 /// # Errors
-/// `NotFound` if nothing was found, `NotADirectory` if the location ends with a slash and it is not a
-/// directory.
+/// `NotFound` if nothing was found, `NotADirectory` if the location ends with a slash and it is not a directory,
+/// `InvalidInput` if the name of a file cannot be part of a path.
 pub(super) fn found_at<'a>(
     location: &Location,
     path: &'a [u8],

@@ -24,7 +24,7 @@ pub(super) struct Secrets {
     token: Option<PasswordSource>,
     /// One for each host, in the order of the arguments.
     hosts: Mutex<Vec<Noted>>,
-    /// Whether it was decided for a host whether `HAUL_PASSWORD` or `HAUL_TOKEN` is for it.
+    /// Whether the recipient of `HAUL_PASSWORD` or `HAUL_TOKEN` has been determined: no further host may be noted then.
     is_assigned: AtomicBool,
 }
 

@@ -285,8 +285,8 @@ fn a_read_only_directory_in_the_way_is_removed_or_keeps_its_mode() {
     assert_eq!((mode(&session, "t/kept"), mode(&session, "t/kept/deep")), (0o555, 0o555));
 }
 
-/// Copies directories that their owner cannot write to to a server that runs as an ordinary user, and updates the
-/// copies. `to` is a directory of the server as haul's argument, and `at` its path in the session.
+/// Copies read-only directories to a server that runs as an ordinary user, and updates the copies. `to` is a directory
+/// of the server as haul's argument, and `at` its path in the session. `line` adds what haul needs to a command.
 pub(crate) fn check_read_only_directories(
     session: &Session,
     (to, at): (&str, &str),
@@ -322,7 +322,7 @@ pub(crate) fn check_read_only_directories(
     haul("sync -q --preserve=times s");
     same();
     modes(&["d"]);
-    // Deletions too restore it.
+    // After deletions too, it is restored.
     session.write(format!("{at}/t/d/extra/below"), "extra");
     for name in ["log", "gone"] {
         session.write(format!("{at}/t/d/kept/{name}"), "extra");
@@ -338,7 +338,8 @@ pub(crate) fn check_read_only_directories(
 }
 
 /// Completes part files that have the mode of a read-only source, as after a kill just before the rename, on a server
-/// that runs as an ordinary user: one that is unknown to haul, and one that it resumes.
+/// that runs as an ordinary user: one that haul does not know, and one that it resumes. The arguments are those of
+/// [`check_read_only_directories`].
 pub(crate) fn check_read_only_part_files(
     session: &Session,
     (to, at): (&str, &str),

@@ -11,7 +11,7 @@ use crate::sftp::sshd::Sshd;
 
 const AGAIN: &str = "Permission denied, please try again.";
 
-/// Asserts that a wrong password leads to at most three prompts. `right` is the password of the server.
+/// Asserts that a password is prompted for until it is right, three times at most. `right` is the server's password.
 fn prompts_up_to_three_times(session: &Session, line: &str, prompt: &str, right: &str) {
     let mut terminal = Terminal::start(session, line);
     terminal.type_line(prompt, "wrong");
@@ -38,7 +38,7 @@ fn refused_by(serving: Serving) -> usize {
     serving.rest("INT").matches("\"action\":\"refused\"").count()
 }
 
-/// Asserts that no prompt appears if the environment contains a password.
+/// Asserts that no prompt appears if the environment contains a password, even a wrong one.
 fn is_not_prompted(session: &Session, line: &str, prompt: &str) {
     let variables = [("HAUL_PASSWORD", "wrong")];
     let (status, shown) = Terminal::start_where(session, line, &variables).end();

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::session::{Session, isolate};
 
-/// The longest wait for a prompt.
+/// The longest wait for output.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The program at its terminal, killed when dropped.

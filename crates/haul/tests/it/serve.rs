@@ -108,7 +108,7 @@ fn session() -> Session {
     session
 }
 
-/// Adds the host key of a server to the known hosts.
+/// Makes the host key of a server the only known one.
 fn trust(session: &Session, object: &serde_json::Value) {
     let key = object["host_key"].as_str().unwrap();
     session.write("known", format!("[127.0.0.1]:{} {key}\n", port(object)));

@@ -458,7 +458,7 @@ fn a_kept_share_has_the_same_ticket_after_a_restart_until_it_is_revoked() {
 
 /// Formerly, only a ticket for exactly this path was revoked.
 #[test]
-fn revoking_a_path_revokes_tickets_for_it_and_others() {
+fn revoking_a_path_revokes_a_ticket_for_several_paths_that_include_it() {
     let session = session();
     session.write("notes/a", "a");
     let (serving, _) = Serving::json(&session, "share --keep notes photos");

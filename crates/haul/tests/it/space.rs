@@ -1,5 +1,5 @@
-//! Destinations without enough space, on file systems of their own: no transfer begins that is known not to
-//! fit, and none is refused that fits.
+//! Destinations without enough space, on file systems of their own: a transfer is refused or stopped as soon as it is
+//! known not to fit, and none that fits is refused.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;

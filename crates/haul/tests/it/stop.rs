@@ -1,4 +1,4 @@
-//! Copies that end by Ctrl-C, kill or kill -9, which a rerun resumes.
+//! Copies that are ended by Ctrl-C, kill or kill -9: a rerun resumes them.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Stdio};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::session::Session;
 
-/// A copy that takes long enough to be stopped: 64 MiB at 32 MiB/s.
+/// Starts a copy that takes long enough to be stopped (64 MiB at 32 MiB/s), and waits until 8 MiB have moved.
 fn started(session: &Session) -> Child {
     let mut command = session.command("cp --json --bwlimit 32M src dst");
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

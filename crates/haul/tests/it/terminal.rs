@@ -1,4 +1,4 @@
-//! Output on a terminal: nothing that servers send controls it.
+//! Output on a terminal: nothing that servers send controls the terminal, and messages have colours.
 //!
 //! Colours, window titles and reversed text are tried in everything that a server chooses:
 //! names of files, algorithms, banners, certificates, replies. `script` gives the program a terminal.
@@ -85,7 +85,7 @@ fn names_are_escaped_on_a_terminal_and_exact_in_a_pipe() {
     is_harmless(&usage.err());
 }
 
-/// The line that lists the root directory of a server.
+/// The command line that lists the root directory of a server.
 fn ls(sshd: &Sshd, more: &str) -> String {
     let isolated = sshd.isolated().iter().map(|option| format!(" -o {option}")).collect::<String>();
     let key = sshd.user_key().display().to_string();

@@ -1,4 +1,4 @@
-//! Wrong usage: exit status 2, the cause, and nothing done.
+//! Wrong usage: an error with its cause, hints, and nothing done; and forms of arguments that are accepted.
 
 use crate::session::Session;
 

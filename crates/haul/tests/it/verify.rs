@@ -10,7 +10,7 @@ fn session() -> Session {
 }
 
 #[test]
-fn files_that_match_exit_with_status_0() {
+fn verify_exits_with_status_0_if_all_files_match() {
     let session = session();
     let ran = session.haul("verify d").status(0).stderr("");
     assert!(ran.out().starts_with("1 file as listed; read 3 B in "), "{}", ran.out());

@@ -54,7 +54,7 @@ fn read_until_cached(mounted: &Mounted, files: &[Named], blocks: u64) {
 }
 
 #[test]
-fn a_full_cache_makes_room() {
+fn a_full_cache_respects_its_limit() {
     let Some(_turn) = turn() else { return };
     let Some((source, files)) = source() else { return };
     // The cache is smaller than the files, and larger than the memory.

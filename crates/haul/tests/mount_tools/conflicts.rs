@@ -8,7 +8,7 @@ use crate::lab::{eventually, turn};
 use crate::mounted::Mounted;
 use crate::source::{Kind, Source};
 
-/// With both, haul compares, just before the commit, the file on the server with the version that it is to replace.
+/// With both, the file on the server is compared, just before the commit, with the version that is to be replaced.
 const KINDS: [Kind; 2] = [Kind::Dav, Kind::OpenSsh];
 
 /// The name of the conflict copy of `notes.txt` on the server, if there is one.
@@ -102,7 +102,7 @@ fn a_program_goes_on_with_its_conflict_copy() {
         file.sync_all().unwrap();
         let copy = copy(&source).unwrap();
         let from = || fs::read_to_string(mounted.path("notes.txt")).unwrap();
-        // The kernel gets its notice in the background.
+        // The kernel is notified in the background.
         eventually("the name is that of the copy", || from() == "from");
         assert_eq!(file.metadata().unwrap().len(), 9, "{kind:?}");
         let mut found = [0; 9];

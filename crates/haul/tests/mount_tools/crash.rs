@@ -155,7 +155,7 @@ fn a_full_spool_fails_writes_and_loses_nothing() {
     assert!(fs::read(source.far("after")).unwrap() == whole);
 }
 
-/// A shell truncates what follows `>` before the program has written anything, and closes a descriptor of it then and
+/// A shell truncates the file after `>` before a program writes to it, and closes a descriptor of the file then and
 /// after each program.
 #[test]
 fn a_mount_that_ends_while_a_shell_rewrites_a_file_leaves_the_old_version() {

@@ -185,7 +185,7 @@ fn an_upload_goes_on_when_the_network_is_back() {
     }
 }
 
-/// What is on the server of an upload is continued by the next mount, or removed.
+/// The next mount resumes the part file of an upload on the server, or removes it.
 #[test]
 fn a_killed_upload_leaves_no_part_file_after_the_next_mount() {
     let Some(_turn) = turn() else { return };

@@ -21,7 +21,7 @@ const MOST: &str = "1800";
 /// Longest wait for a condition.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How many tests are running.
+/// How many tests are running. One that runs alone counts as [`most_tests`].
 static RUNNING: Mutex<usize> = Mutex::new(0);
 
 /// Notified when a test ends.
@@ -44,8 +44,8 @@ pub(crate) fn turn_alone() -> Option<Turn> {
     can_mount().then(|| Turn::wait(most_tests()))?.unshared()
 }
 
-/// How many tests may run at a time. By day, they wait for servers and for each other's processes more than they
-/// compute; at night, each loads the machine.
+/// How many tests may run at a time. By day, they wait for servers and other processes more than they compute; at
+/// night, each loads the machine.
 fn most_tests() -> usize {
     form(2, 1)
 }

@@ -59,9 +59,9 @@ fn editors_save_as_on_a_disk() {
         let mounted = Mounted::start(&source, "--read-write");
         for number in 1..40 {
             let text = format!("version {number}{}", "!".repeat(number % 7));
-            // Another program has the version before open.
+            // Another program has the previous version open.
             let reader = File::open(mounted.path("text")).unwrap();
-            // Multiplied so that each way follows each other one.
+            // Squared, so that each way follows itself and all others but one.
             save(&mounted.path(""), number * number + number / 5, &text).unwrap();
             let found = fs::read_to_string(mounted.path("text")).unwrap();
             assert_eq!(found, text, "{kind:?} {number}");

@@ -1,5 +1,6 @@
 //! Servers that do not set times or modes, or only claim to: the files are copied nevertheless, one warning lists what
-//! is not preserved, and a rerun copies nothing. And servers that list directories in one packet.
+//! is not preserved, and a rerun copies nothing. Also read-only directories and part files, set-ID bits, modes of
+//! replaced files, and servers that list directories in one packet.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

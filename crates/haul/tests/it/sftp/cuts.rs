@@ -132,8 +132,8 @@ fn keepalives_detect_a_link_that_dies_in_mid_transfer() {
         let expected = ["ServerAlive", "no answer within 1 s", "timed out"];
         assert!(expected.iter().any(|words| stderr.contains(words)), "{stderr}");
         eprintln!("{line}: {elapsed:?}: {stderr}");
-        // Twice the interval times the count (4 s), a pause before the retry, and a second to connect. Without
-        // keepalives, TCP would take about a quarter of an hour.
+        // The interval times the count (2 s), a pause before the retry, and a second to connect. Without keepalives,
+        // TCP would take about a quarter of an hour.
         assert!(elapsed < Duration::from_secs(30), "{elapsed:?}: {stderr}");
     }
 }

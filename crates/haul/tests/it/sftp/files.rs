@@ -90,7 +90,7 @@ pub(super) fn arrives_in_one_version(sftp: &SftpSession) {
     ];
     for (name, change) in changes {
         sftp.session.write("far/f", content(1, 6 << 20));
-        // SFTP version 3 has times in whole seconds, so the change must not come within the same one.
+        // SFTP version 3 has times in whole seconds, so the change must not come within the same second.
         let earlier = SystemTime::now() - Duration::from_secs(100);
         fs::File::options().write(true).open(sftp.far("f")).unwrap().set_modified(earlier).unwrap();
         let running = sftp.spawn(&format!("cp --bwlimit 4M @/f to/{name}/dst"));

@@ -1,4 +1,4 @@
-//! Hosts that cannot be reached, and logins that are refused.
+//! Hosts that cannot be reached, logins that are refused, and the time to connect.
 
 use std::fs;
 

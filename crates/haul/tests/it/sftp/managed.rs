@@ -79,7 +79,7 @@ fn a_server_that_opens_a_file_once_is_read_and_written_over_one_lane() {
 }
 
 #[test]
-fn a_server_that_opens_a_file_once_gets_the_whole_file_again_after_a_kill() {
+fn a_rerun_after_a_kill_is_right_on_a_server_that_opens_a_file_once() {
     let sftp = with_quirks(&[Quirk::OneHandleAFile]);
     sftp.session.write("src", content(1, 12 << 20));
     let running = sftp.spawn("cp --bwlimit 8M --window 1M src @/f");

@@ -9,7 +9,7 @@ use crate::faults::{as_nobody, is_root};
 use crate::serve::Serving;
 use crate::session::Session;
 
-/// A server that runs as the user `nobody`, who owns the directory `far` of its session.
+/// A server whose sessions run as the user `nobody`, who owns the directory `far` of the test's session.
 pub(super) struct Nobody {
     pub(super) name: &'static str,
     pub(super) session: Session,
@@ -26,7 +26,7 @@ enum Runs {
 }
 
 impl Nobody {
-    /// OpenSSH's server and haul's. None, with the reason printed, without root.
+    /// OpenSSH's server and haul's. Empty, with the reason printed, without root.
     pub(super) fn all() -> Vec<Self> {
         if !is_root() {
             eprintln!("SKIPPED: a server of another user needs root");

@@ -60,7 +60,8 @@ pub(super) enum Quirk {
     Limits(usize),
     /// WRITE fails once more than this many bytes were sent for all files together; removed files still count.
     Quota(u64),
-    /// WRITE has to begin where the last one ended; others are refused with this status.
+    /// WRITE has to begin where the last one ended, or at first at the end of the file; others are refused with this
+    /// status.
     InOrder(Status),
     /// WRITE appends its bytes, whatever their offset.
     Appends,

@@ -57,8 +57,8 @@ fn an_old_file_stays_where_no_rename_is_allowed() {
         let ran = sftp.haul("cp --window 64M src @/f").status(1);
         assert!(ran.err().contains("far/f: cannot rename"), "{}", ran.err());
         assert_eq!(sftp.session.read("far/f"), "old", "{length} bytes");
-        // Another server with the same files, on which renaming is allowed. The part file of a long upload stays for the
-        // next run, which has the same address.
+        // Another server with the same files, on which renaming is allowed. The part file of a long upload stays for a
+        // run with the address of the first server.
         let left = unfinished(&sftp.session.path("far"));
         assert!(
             left.iter().all(|path| path.to_string_lossy().ends_with(".haul-upload")),
@@ -145,7 +145,7 @@ fn two_runs_that_upload_to_one_name_at_once_do_not_mix() {
         sftp.same("two", "far/f");
         if is_killed {
             slow.kill();
-            // The other run has not taken its journal along.
+            // The other run has not removed the journal of this one.
             let summary = sftp.haul("cp --json one @/f").status(0).summary();
             assert!(summary["resumed_bytes"].as_u64().unwrap() > 0, "{summary}");
         } else {
