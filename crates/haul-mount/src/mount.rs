@@ -373,11 +373,7 @@ impl MountBuilder {
 
     fn open_cache(&self, point: &Path) -> Result<Option<Arc<Cache>>> {
         let Some((directory, size)) = &self.cache else { return Ok(None) };
-        let hidden = || {
-            Error::new(ErrorKind::InvalidInput, "open cache")
-                .at(directory.display())
-                .because("it is below the mount point, which would hide it")
-        };
+        let hidden = || hidden("open cache", directory);
         // Checked before the cache is created: the mount point has to remain empty.
         if will_be_below(point, directory) {
             return Err(hidden());
@@ -391,14 +387,11 @@ impl MountBuilder {
 
     fn open_spool(&self, point: &Path) -> Result<Option<Spool>> {
         let Some(spools) = &self.spools else { return Ok(None) };
-        let hidden = || {
-            // Its files are opened by their paths.
-            Error::new(ErrorKind::InvalidInput, "open the spool")
-                .at(spools.display())
-                .because("it is below the mount point, which would hide it")
-        };
+        let hidden = || hidden("open the spool", spools);
+        // Its files are opened by their paths, so a link in the mount point must not lead to it either.
+        let leads_through = path::absolute(spools).is_ok_and(|spools| spools.starts_with(point));
         // Checked before the spool is created, and again once all links in its path can be resolved.
-        if will_be_below(point, spools) {
+        if leads_through || will_be_below(point, spools) {
             return Err(hidden());
         }
         let identity = self.identity.as_ref().unwrap_or(&self.source);
@@ -444,6 +437,12 @@ impl MountBuilder {
         };
         Ok((View::new(names, files, changes.clone()), changes))
     }
+}
+
+fn hidden(operation: &'static str, directory: &Path) -> Error {
+    Error::new(ErrorKind::InvalidInput, operation)
+        .at(directory.display())
+        .because("it is below the mount point, which would hide it")
 }
 
 /// Whether a directory, which may not exist yet, is below a mount point.

@@ -108,6 +108,13 @@ fn a_spool_below_the_mount_point_is_refused() {
     let error = builder.mount(directory.path()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
     assert_eq!(names(directory.path()), Vec::<String>::new());
+    // Nor through a link in the mount point: the spool's files are opened by their paths.
+    let outside = TempDir::new().unwrap();
+    symlink(outside.path(), directory.path().join("link")).unwrap();
+    let builder = memory(&MemoryStorage::new()).writable(directory.path().join("link/spools"));
+    let error = builder.nonempty(true).mount(directory.path()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+    assert_eq!(names(outside.path()), Vec::<String>::new());
 }
 
 #[test]

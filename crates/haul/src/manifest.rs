@@ -94,14 +94,20 @@ impl Manifest {
         mut warn: impl FnMut(&str, &str),
     ) -> Filter {
         const LEFT_OUT: &str = "not copied: the manifest of this copy takes its place";
-        jobs.retain(|job| {
-            let is_free = !self.beside || self.path != job.destination_path;
-            if !is_free {
+        let mut left_out = Vec::new();
+        for (index, job) in jobs.iter().enumerate() {
+            if !self.beside || self.path != job.destination_path {
+                continue;
+            }
+            // A directory is refused by the transfer, which also reports errors.
+            let found = job.source.find(&job.source_path).await;
+            if found.is_ok_and(|found| found.is_some_and(|found| !found.is_dir())) {
                 let location = job.source.location().display(&job.source_path);
                 warn(&location.to_string(), LEFT_OUT);
+                left_out.push(index);
             }
-            is_free
-        });
+        }
+        left_out.iter().rev().for_each(|index| drop(jobs.remove(*index)));
         let mut guarded: Vec<RelPath> = jobs.iter().filter_map(|job| self.below(job)).collect();
         guarded.sort();
         guarded.dedup();

@@ -361,15 +361,15 @@ impl Pending {
         }
     }
 
-    /// Stores the record of a generation of the content, with the attempts of this moment: an upload may have begun
-    /// while the content was being synced.
+    /// Stores the record of a generation of the content. An upload may have begun, or ended, while the content was being
+    /// synced: the attempts of this moment are added to those of the record, whose base is the version before them.
     fn store(&self, mut record: Record, generation: u64, root: &RelPath) -> std::io::Result<()> {
         // A change that comes later waits for this lock, and finds the record.
         let state = self.state();
         if state.generations.content != generation {
             record.reopen();
         }
-        state.update_attempts(&mut record, root);
+        state.add_attempts(&mut record, root);
         self.file.store(&record)?;
         *lock(&self.last) = Some(record);
         drop(state);

@@ -6,7 +6,7 @@
 use haul_storage::{Capabilities, Entry, RelPath, Timestamp};
 
 /// Most uploads of a file that are remembered.
-const MOST: usize = 4;
+pub(super) const MOST: usize = 4;
 
 /// Coarsest step of times that distinguishes versions of the same size, in nanoseconds.
 const FINE: u64 = 1_000_000;

@@ -9,7 +9,7 @@ use haul_storage::{
 
 use super::conflict::{ConflictCopy, Reason};
 use super::record::{Present, Record, RecordedAttempt, RecordedCopy, Version};
-use super::sent::Attempts;
+use super::sent::{Attempts, MOST as MOST_ATTEMPTS};
 use super::warning::Warning;
 
 /// Most characters of an error message in a record.
@@ -185,6 +185,21 @@ impl State {
     pub(super) fn update_attempts(&self, record: &mut Record, root: &RelPath) {
         if let Some(path) = record.rel_path() {
             record.attempts = self.recorded_attempts(&root.join_path(&path), root);
+        }
+    }
+
+    /// The same, without removing attempts that the record has.
+    pub(super) fn add_attempts(&self, record: &mut Record, root: &RelPath) {
+        let earlier = std::mem::take(&mut record.attempts);
+        self.update_attempts(record, root);
+        let mut length: usize = record.attempts.iter().map(RecordedAttempt::path_length).sum();
+        for attempt in earlier.into_iter().rev() {
+            let with_it = length + attempt.path_length();
+            let fits = record.attempts.len() < MOST_ATTEMPTS && with_it <= MOST_PATHS;
+            if fits && !record.attempts.contains(&attempt) {
+                length = with_it;
+                record.attempts.insert(0, attempt);
+            }
         }
     }
 

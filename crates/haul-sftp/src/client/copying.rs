@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::future::join;
-use haul_storage::{ReadAt, RelPath, Result};
+use haul_storage::{Error, ErrorKind, ReadAt, RelPath, Result};
 
 use super::error;
 use super::inner::Inner;
@@ -18,7 +18,11 @@ pub(super) async fn copy(inner: &Arc<Inner>, source: &SftpFile, to: &RelPath) ->
     let (part, _claim) = inner.brief_part_of(to).await?;
     let part = inner.on_server(&part);
     let outcome = match copy_data(inner, source, &part).await {
-        Ok(()) => inner.take_name(&part, to, false).await,
+        // Again, after a copy that may have taken long: on some servers RENAME replaces.
+        Ok(()) => match refuse_existing(inner, to).await {
+            Ok(()) => inner.take_name(&part, to, false).await,
+            refused => refused,
+        },
         Err(error) => Err(inner.explain_full(error, to).await),
     };
     if outcome.is_err() {
@@ -26,6 +30,16 @@ pub(super) async fn copy(inner: &Arc<Inner>, source: &SftpFile, to: &RelPath) ->
         drop(inner.host.request_with_retries(&Request::Remove(part)).await);
     }
     outcome
+}
+
+/// # Errors
+/// `AlreadyExists` if there is anything at a path.
+pub(super) async fn refuse_existing(inner: &Inner, path: &RelPath) -> Result<()> {
+    if inner.host_lstat(path).await.is_err() {
+        return Ok(());
+    }
+    let error = Error::new(ErrorKind::AlreadyExists, "copy");
+    Err(inner.at(error.because("the name already exists"), path))
 }
 
 async fn copy_data(inner: &Inner, source: &SftpFile, part: &Bytes) -> Result<()> {

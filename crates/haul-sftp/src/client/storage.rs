@@ -214,12 +214,9 @@ impl Storage for SftpStorage {
             return Err(self.unsupported("copy", from).because(NOT_ON_SERVER));
         }
         let source = SftpFile::open(inner, from).await?;
-        let (checked, existing) = join(inner.check_parent(to), inner.host_lstat(to)).await;
-        checked?;
-        if existing.is_ok() {
-            let error = Error::new(ErrorKind::AlreadyExists, "copy");
-            return Err(inner.at(error.because("the name already exists"), to));
-        }
+        let existing = copying::refuse_existing(inner, to);
+        let (checked, existing) = join(inner.check_parent(to), existing).await;
+        checked.and(existing)?;
         copying::copy(inner, &source, to).await
     }
 

@@ -27,7 +27,8 @@ impl Storages<'_> {
         };
         let below = |below: &[u8]| {
             let mut path = opened.path.clone();
-            for component in below.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
+            let parts = below.split(|byte| *byte == b'/');
+            for component in parts.filter(|part| !matches!(*part, b"" | b".")) {
                 path = path.join(component).map_err(|error| {
                     Error::new(ErrorKind::InvalidInput, "open").at(first).because(error.to_string())
                 })?;

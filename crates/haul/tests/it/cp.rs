@@ -225,6 +225,9 @@ fn a_manifest_in_the_source_does_not_replace_that_of_the_copy() {
     );
     assert!(session.read("three/SHA256SUMS").ends_with("  x\n"));
     assert_eq!(session.read("three/SHA256SUMS").lines().count(), 1);
+    // A directory in its place is an error: nothing of it could be copied.
+    let session = session.file("sub/SHA256SUMS/f", "f");
+    session.haul("cp -q --manifest x sub/SHA256SUMS four").status(1);
 }
 
 #[test]

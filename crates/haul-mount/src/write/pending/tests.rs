@@ -213,3 +213,23 @@ fn an_upload_that_begins_while_the_content_is_synced_stays_in_the_record() {
     pending.store(record, 0, &root).unwrap();
     assert_eq!(recorded(), all);
 }
+
+/// Formerly, the record with the version before an upload did not know of the upload, so that the next process took the
+/// version from here for that of somebody else.
+#[test]
+fn an_upload_that_ends_while_the_content_is_synced_stays_in_the_record() {
+    let (world, root) = (World::new(), RelPath::root());
+    let pending = world.pending(Some(3));
+    let path = RelPath::parse("a/b").unwrap();
+    let sent = Sent { size: 5, modified: None, digest: None };
+    let attempt = Attempt { path, sent, has_part: false };
+    pending.begin_upload(&root, attempt.clone());
+    let record = pending.state().record(&root).unwrap();
+    pending.replaces(Identity { size: 5, ..Identity::default() });
+    pending.store(record, 0, &root).unwrap();
+    let record = world.spool.recover().unwrap().remove(0).1;
+    let at = record.rel_path().unwrap();
+    let found: Vec<_> =
+        record.attempts.iter().map(|one| one.attempt(&at, &root).unwrap()).collect();
+    assert_eq!(found, [attempt]);
+}

@@ -101,6 +101,11 @@ fn streams_and_moves(
     assert!(!session.has("local"));
     assert_eq!(std::fs::read(root.join("to/local/two/three")).unwrap(), b"3");
 
+    // A component '.' stands for the directory itself.
+    run(&format!("mv {base}./to/local/one {base}to/local/./uno")).status(0);
+    run(&format!("mv {base}to/local/uno {base}to/.")).status(0);
+    run(&format!("mv {base}to/uno {base}to/local/one")).status(0);
+
     // Moved onto itself: both on the server, then from the local path to the server.
     run(&format!("mv {base}to/local {base}to")).status(1);
     run(&format!("mv {base}to/local/one {base}to/local/one")).status(1);

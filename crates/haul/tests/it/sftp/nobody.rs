@@ -9,7 +9,7 @@ use crate::faults::{as_nobody, is_root};
 use crate::serve::Serving;
 use crate::session::Session;
 
-/// A server whose sessions run as the user `nobody`, who owns the directory `far` of the test's session.
+/// A server whose sessions run as the user `nobody`, the owner of the directory `far` of the test's session.
 pub(super) struct Nobody {
     pub(super) name: &'static str,
     pub(super) session: Session,
