@@ -8,7 +8,7 @@
 //! | `.NAME.haul-journal` | the journal: which ranges of the part file have been written |
 //! | `.NAME.haul-rewrite` | a journal that is being rewritten |
 //! | `.NAME.haul-old` | the old version, set aside while the new one takes its place |
-//! | `.NAME.UPLOADER.haul-upload` | the part file on a server; [`Uploads`](crate::Uploads) explains UPLOADER |
+//! | `.NAME.UPLOADER.haul-upload` | the part file on a server; UPLOADER identifies the uploader and the address |
 //! | `.NAME.UNIQUE.haul-moving` | the source of a move, just before it is removed |
 //! | `.NAME.UNIQUE.haul-temp` | a short-lived file, of which several tasks may need one at once |
 //!
@@ -96,8 +96,8 @@ pub(crate) fn is_temporary_of(temporary: &[u8], name: &[u8]) -> bool {
     unique.is_some_and(|unique| !unique.is_empty() && !unique.contains(&b'.'))
 }
 
-/// A value for `unique` that neither this process nor another one has used. It contains the start time, because process
-/// IDs recur, and a killed process with the same ID may have left a file.
+/// A value for `unique` that neither this process nor another one has used. It contains the time of the first call,
+/// because process IDs recur, and a killed process with the same ID may have left a file.
 pub fn unique() -> String {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     static STARTED: OnceLock<u128> = OnceLock::new();
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn unique_names_differ_even_if_the_process_id_recurs() {
+    fn unique_values_differ_and_contain_the_time_of_the_first_call() {
         let (one, other) = (unique(), unique());
         assert_ne!(one, other);
         let start = |unique: &str| unique.split('-').nth(1).unwrap().to_owned();

@@ -4,7 +4,7 @@
 //! They have no default methods, so that no backend and no wrapper forgets one. Conveniences are in [`StorageExt`].
 //!
 //! Reads and writes are positional, and all methods may be called concurrently. Dropping a future cancels its
-//! operation as soon as possible; a cancelled write never appears under its final name.
+//! operation as soon as possible; a cancelled write never leaves an incomplete file under its final name.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -113,7 +113,7 @@ pub trait Storage: Any + Debug + Send + Sync {
     /// send the necessary requests now. A disk ignores it.
     fn prefetch(&self, path: &RelPath);
 
-    /// The name of the part file that [`Storage::create`] resumes for the file `path`, beside which it is.
+    /// The name of the part file that [`Storage::create`] resumes for `path`. It is in the same directory.
     fn part_name(&self, path: &RelPath) -> Vec<u8>;
 
     /// Creates a part file for `path`, or resumes an existing one with `options.resume`. One that cannot be resumed is

@@ -15,7 +15,7 @@ async fn failing(storage: Arc<dyn Storage>) -> Vec<&'static str> {
     failures.iter().map(|(case, _)| case.name()).collect()
 }
 
-/// Each flaw, and one case that has to detect it.
+/// Every flaw, each time with a case that has to detect it.
 const FLAWS: [(Flaw, &str); 62] = [
     (Flaw::CommitIgnoresReplace, "writing::an_existing_file_is_replaced_only_if_requested"),
     (Flaw::CommitIgnoresSize, "writing::a_file_cut_shorter_at_commit_is_shorter"),

@@ -49,7 +49,8 @@ pub struct Features {
 
 /// Ranges of interesting sizes: empty; one byte; disk blocks; the least size with a journal (64 KiB, with a
 /// small window); one write (`--block-size`) and the limit of files that are moved whole (256 KiB); a journal
-/// record (1 MiB); the size from which every file has a journal (2 MiB); half a window; a few windows.
+/// record (1 MiB); the size from which every file has a journal (2 MiB); half a window and a whole one between disks
+/// (4 and 8 MiB); about two windows.
 const SIZES: &[(u64, u64)] = &[
     (0, 0),
     (1, 1),
@@ -263,7 +264,7 @@ fn size(chance: &mut Chance, features: &Features) -> u64 {
     chance.between(low, high).min(features.largest)
 }
 
-/// Creates a file with holes at its beginning, in its middle or at its end.
+/// Creates a file of at most three pieces with random bytes, and holes around them.
 fn sparse(chance: &mut Chance, path: &Path) -> io::Result<()> {
     let file = File::create(path)?;
     let length = *chance.pick(&[1_u64, 4096, 100_000, 300_000, 1 << 20, (2 << 20) + 5, 5 << 20]);
@@ -424,7 +425,7 @@ fn everything(root: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Changes the owner of everything at and below `root` to one user.
+/// Changes the user and group of everything at and below `root`.
 pub fn give(root: &Path, user: u32, group: u32) -> io::Result<()> {
     for path in directories(root)?.into_iter().chain(everything(root)?) {
         let stat = fs::symlink_metadata(&path).map_err(|error| at("looking at", &path, &error))?;

@@ -83,7 +83,7 @@ const TEXT: &[&str] = &[
     "lpt1",
 ];
 
-/// Names that [`Alphabet::Fat`] excludes.
+/// Names that are not used with [`Alphabet::Fat`].
 const ODD: &[&str] = &[
     "a.",
     "a..",
@@ -170,7 +170,7 @@ pub fn canonical(path: &[u8]) -> Vec<u8> {
     components.join(&b'/')
 }
 
-/// A long name whose letters have one, two or three bytes each; names differ in their last letters.
+/// A long name of one letter, which has one, two or three bytes. With a letter of one byte, the last one may differ.
 fn long(chance: &mut Chance, alphabet: Alphabet) -> Vec<u8> {
     let length = if alphabet == Alphabet::ShortText { 100 } else { *chance.pick(LONG) };
     let letter = *chance.pick(&["l", "\u{e9}", "\u{65e5}"]);

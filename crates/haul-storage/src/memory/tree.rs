@@ -61,7 +61,7 @@ pub(super) struct NodeState {
     pub(super) held: bool,
     /// What is recorded of a part file: the source and the ranges.
     pub(super) recorded: Option<(String, RangeSet)>,
-    /// Removed by a fault: even open files can no longer be read.
+    /// Removed by a fault: even open files can no longer be read or written.
     pub(super) gone: bool,
 }
 

@@ -3,9 +3,9 @@
 //! A disk locks a part file, a server does not. Two uploads to one name that wrote to one part file would mix their
 //! bytes, or one would rename the incomplete file of the other. Therefore the names of part files on servers contain
 //! an ID: a hash of the uploader (this machine and the directory of its journals) and of the file's address. It is
-//! always the same, so a later run continues or replaces the part file of an earlier one; and a server that is reached
-//! under two addresses has two part files. Concurrent runs of one uploader are kept apart by locks beside the journals:
-//! a run that does not get the lock has an ID of its own, and no journal.
+//! the same in every run, so a later run continues or replaces the part file of an earlier one. A file on a server that
+//! is reached under two addresses has two part files. Concurrent runs of one uploader are kept apart by locks beside
+//! the journals: a run that does not get the lock has an ID of its own, and no journal.
 
 mod lock;
 mod uploader;
@@ -50,8 +50,8 @@ impl Uploads {
         journals.is_some_and(|journals| journal_in(journals, &uploader.id(key)).exists())
     }
 
-    /// Claims a part file that is written at once and never continued. Later runs use the same one, and replace what a
-    /// killed one has left.
+    /// Claims a part file that is written at once and never continued. Later runs use the same name if they can, and so
+    /// replace what a killed run has left.
     pub async fn claim_brief(&self, key: Vec<u8>) -> BriefClaim {
         let uploader = match self.uploader.get() {
             Some(uploader) => Some(Arc::clone(uploader)),

@@ -52,7 +52,7 @@ async fn a_second_upload_of_one_machine_has_its_own_part_file_until_the_first_on
     assert!(next.has_journal());
     drop((first, third, next));
     let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().map(Result::unwrap).collect();
-    assert_eq!(left.len(), 3, "besides journal, number and lock of this process: {left:?}");
+    assert_eq!(left.len(), 3, "journal, number and process lock may stay: {left:?}");
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use super::keeps::Keeps;
 use crate::grow::Features;
 use crate::tree::Tree;
 
-/// A destination for copies, mounted and served. Dropping it takes it down.
+/// A destination for copies. Dropping it unmounts its file systems and stops its server.
 #[derive(Debug)]
 pub struct Target {
     /// Its name on the command line.
@@ -71,7 +71,7 @@ pub enum Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         let run = |words: [&std::ffi::OsStr; 3]| {
-            // Errors are ignored: mounts end with their namespace. That a loop device is still in use is no error:
+            // Errors are ignored: mounts end with their namespace. A loop device that is still in use causes no error:
             // the kernel detaches it later (losetup(8)).
             let _ = std::process::Command::new(words[0]).args(&words[1..]).status();
         };

@@ -1,4 +1,5 @@
-//! The nearest common directory of two locations, so that one can be renamed to the other.
+//! The nearest common directory of two locations, so that one can be renamed to the other; and the storage of a
+//! manifest, which is never split.
 
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;

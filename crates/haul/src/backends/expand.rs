@@ -166,7 +166,7 @@ impl<'a> Pattern<'a> {
         match &mut found {
             Location::Remote { path, written, .. } => {
                 *path = base;
-                // Patterns contain no slash, so both paths have the same components.
+                // Web paths keep encoded slashes encoded, so both paths have the same components.
                 if let Some(written) = written {
                     let components: Vec<_> = written.split('/').take(first).collect();
                     *written = components.join("/") + "/";

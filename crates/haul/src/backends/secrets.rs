@@ -57,8 +57,8 @@ impl Secrets {
         Self { password, token, hosts: Mutex::default(), is_assigned: AtomicBool::new(false) }
     }
 
-    /// Notes a host of the command, which may be a `remote` of the configuration, and may be from the
-    /// host list of this number.
+    /// Notes a host of the command. `remote` is its name in the configuration, and `list` the number of the host list
+    /// that it is from, if any.
     pub(super) fn note(&self, location: &Location, remote: Option<&str>, list: Option<usize>) {
         let Some(host) = host_of(location) else { return };
         let own = |kind: &str| variable(&format!("{kind}_{}", in_capitals(remote?)));
