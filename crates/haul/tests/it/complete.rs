@@ -19,7 +19,7 @@ fn fish(session: &Session, words: &[&str]) -> Vec<String> {
     values.collect()
 }
 
-/// The candidates of bash for the last word, which it splits at colons.
+/// The candidates that the completion script of bash offers for the last word. bash splits words at colons.
 fn bash(session: &Session, words: &[&str]) -> Vec<String> {
     bash_by(session, &session.haul("completions bash").status(0).out(), words)
 }
@@ -145,7 +145,7 @@ fn bash_completes_paths_after_the_colon_of_a_remote() {
         bash(&session, &["haul", "ls", "nas:z"]),
         ["z\\!", "z\\$\\(touch\\ PWNED\\)", "z\\'\\;touch\\ PWNED\\;#", "zz", "z\\{b\\,c\\}"]
     );
-    // Within quotes the word is not split, and only names without special characters are offered.
+    // Within quotes the word is not split, and names with characters that are special there are not offered.
     assert_eq!(bash(&session, &["haul", "ls", "\"nas:z"]), ["nas:zz", "nas:z{b,c}"]);
     assert_eq!(bash(&session, &["haul", "ls", "nas:"]).len(), 7);
     assert!(!session.has("PWNED") && !session.has("home/PWNED"), "a name was executed");

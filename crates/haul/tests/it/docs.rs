@@ -1,5 +1,6 @@
 //! Runs the `haul` commands of README and docs in a shell, against real servers: those in indented lines and after a
-//! prompt. Code fences without prompts contain commands that cannot run here.
+//! prompt. Code fences without prompts contain commands that cannot run here. Another test compares the events in
+//! `json.md` with those in the help.
 //!
 //! Everything that a command names is created first: `photos`, `data`, `big.iso` here, `server` and `node01`
 //! as hosts of `~/.ssh/config`, `nas:` as a remote of the configuration, a web server, WebDAV and FTP. The
@@ -166,7 +167,7 @@ impl World {
         }
     }
 
-    /// Writes a manifest.
+    /// Writes the manifest of a directory of the session.
     fn write_manifest(&self, top: &str) {
         let sums = Command::new("sh")
             .args(["-c", "find . -type f ! -name SHA256SUMS | xargs sha256sum >SHA256SUMS"])

@@ -1,5 +1,5 @@
-//! Failures around a copy, as its user sees them: a clear error that names the location and the
-//! cause, exit status 1, and nothing lost.
+//! Failures around a copy, as its user sees them: a clear error that names the location and the cause, exit status 1,
+//! and nothing lost. Also files that are easily lost or damaged: unusual names, links, holes, overlong paths.
 
 use std::ffi::OsStr;
 use std::fs;

@@ -20,7 +20,7 @@ fn every_shell_has_completions() {
             .stderr("")
             .stdout_has("HAUL_COMPLETE");
     }
-    // As packages install it, zsh loads the script at the first Tab.
+    // Packages install the script where zsh loads it at the first Tab.
     session
         .haul("completions zsh")
         .stdout_has("#compdef haul\n")

@@ -42,7 +42,7 @@ fn source(session: &Session) {
     rustix::io::pwrite(&holes, &bytes(3 << 20), 17 << 20).unwrap();
 }
 
-/// All regular files below a directory.
+/// All entries below a directory, without the directories.
 fn files(root: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut pending = vec![root.to_owned()];

@@ -152,7 +152,7 @@ fn received(socket: &UdpSocket, time: Duration) -> Vec<Vec<u8>> {
     packets
 }
 
-/// The DNS labels in packets that consist of 16 hexadecimal digits.
+/// The DNS labels of 16 hexadecimal digits in the packets.
 fn random_names(packets: &[Vec<u8>]) -> HashSet<Vec<u8>> {
     let labels = packets.iter().flat_map(|packet| packet.windows(17));
     let labels =

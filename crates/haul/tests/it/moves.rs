@@ -289,7 +289,7 @@ fn a_directory_is_moved_into_one_that_another_move_has_left() {
     assert!(new.join("d/f").exists() && !session.has("d"));
 }
 
-/// The contents of all files in two directories, sorted: one letter each.
+/// The contents of the files of one letter in two directories, sorted.
 fn contents(session: &Session, one: &Path, other: &Path) -> Vec<String> {
     let all = [one, other].into_iter().filter(|path| path.exists());
     let all: Vec<_> = all.map(|path| path.display().to_string()).collect();

@@ -64,7 +64,7 @@ fn a_source_inside_the_destination_is_recognised_through_a_server() {
     keeps_the_source(&session, &server.root(), &base, |line| session.haul(line));
 }
 
-/// A server shows a directory as its root, so that paths show nothing.
+/// The server shows the source as its root, so the paths do not reveal that it is inside the destination.
 #[test]
 fn a_source_that_is_the_root_of_a_server_is_not_removed_from_the_directories_above() {
     let session = Session::new().file("top/far/precious", "p").file("top/old", "o");

@@ -50,8 +50,8 @@ fn tree_round_trip(session: &Session, server: &DavServer, many: usize, preserves
     }
     session.haul(&format!("cp --manifest src/deep {url}listed/")).status(0);
     session.haul(&format!("verify {url}listed/")).status(0);
-    // Another length, so that the change is found without times too.
     std::fs::remove_dir_all(session.path("src/many1")).unwrap();
+    // Another length, so that the change is found without times too.
     session.write("src/empty", "no longer");
     let synced = session.haul(&format!("sync --delete src/ {url}up/src")).status(0);
     same("up/src");

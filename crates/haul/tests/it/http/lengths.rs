@@ -164,7 +164,7 @@ fn a_malformed_content_length_is_an_error() {
 
 /// A query may select the file. Formerly, half of one file and half of another made one file.
 #[test]
-fn a_file_is_not_resumed_with_the_bytes_of_another_query() {
+fn a_file_without_an_etag_is_not_resumed_with_the_bytes_of_another_query() {
     const SIZE: usize = 8 << 20;
     let time = Some("Mon, 05 Feb 2024 10:00:00 GMT");
     for tag in [None, Some("\"same\"")] {

@@ -67,7 +67,7 @@ impl Response {
         }
     }
 
-    /// Bytes that are not a response; the connection ends with them.
+    /// Raw bytes in place of a response; the connection ends after them.
     pub(super) fn raw(bytes: impl Into<Vec<u8>>) -> Self {
         Self { raw: Some(bytes.into()), end: End::Closes, ..Self::new(200, "") }
     }

@@ -96,8 +96,8 @@ struct Shared {
     /// More connections than this are closed as soon as they are accepted.
     most_open: u64,
     requests: Mutex<Vec<Request>>,
-    /// Names of the header fields that the script set in all responses: without `Content-Length` and
-    /// `Transfer-Encoding` if the server added them.
+    /// Names of the header fields that the script has set, of all responses together. Fields that the server adds
+    /// (`Content-Length`, `Transfer-Encoding`) are not among them.
     response_fields: Mutex<Vec<String>>,
     accepted: AtomicU64,
     closed: AtomicU64,

@@ -73,7 +73,7 @@ fn serving(certificate: &ServerCertificate) -> Server {
     Server::with_tls(Arc::clone(&certificate.config), move |request| file.respond(request))
 }
 
-/// Copies with these authorities, and with a password that must not be sent.
+/// Copies with these authorities, and with a password, which must not be sent to a server that is not trusted.
 fn copy(session: &Session, options: &str, server: &Server, authorities: &str) -> Ran {
     session.write("ca.pem", authorities);
     let url = server.url("/f").replacen("://", "://me@", 1);

@@ -36,7 +36,7 @@ pub(super) struct Host {
     router: Option<Namespace>,
 }
 
-/// The address of the bridge's machine, which is also the default route of all machines on the public network.
+/// The address of the bridge's machine, which is also the default gateway of all machines on the public network.
 pub(super) const BRIDGE: &str = "203.0.113.1";
 
 impl Public {
