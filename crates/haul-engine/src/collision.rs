@@ -101,7 +101,7 @@ impl Destinations {
         while let Some(path) = above.filter(|_| !self.by_path.is_empty()) {
             let indices = self.by_path.get(&path).map_or(&[][..], Vec::as_slice);
             for other in self.before(job, indices) {
-                let below = below(directory, &path);
+                let Some(below) = directory.strip_prefix(&path) else { continue };
                 if !below.is_empty() && !filter.takes(below, true) {
                     continue;
                 }
@@ -136,7 +136,7 @@ impl Destinations {
         while let Some(path) = above.filter(|_| !self.by_path.is_empty()) {
             let indices = self.by_path.get(&path).map_or(&[][..], Vec::as_slice);
             for other in self.before(job, indices) {
-                let below = below(destination, &path);
+                let Some(below) = destination.strip_prefix(&path) else { continue };
                 if !below.is_empty() && !settings.filter.takes(below, false) {
                     continue;
                 }
@@ -170,10 +170,7 @@ impl Destinations {
         let shares = |other: &&Job| Arc::ptr_eq(&other.destination, &job.job.destination);
         let alone = self.jobs.is_empty().then_some(&job.job);
         for other in self.jobs.iter().filter(shares).chain(alone) {
-            if !path.starts_with(&other.destination_path) {
-                continue;
-            }
-            let below = below(path, &other.destination_path);
+            let Some(below) = path.strip_prefix(&other.destination_path) else { continue };
             let found = match other.source.find(&source_path(other, below)?).await {
                 Err(error) if is_no_directory(error.kind()) => None,
                 // Servers may deny names such as `*~` whether they exist or not; such a file is not copied either.
@@ -237,9 +234,4 @@ fn source_path(job: &Job, below: &[u8]) -> Result<RelPath> {
     let mut names = below.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
     let path = names.try_fold(job.source_path.clone(), |path, name| path.join(name));
     path.map_err(|error| Error::new(ErrorKind::InvalidInput, "copy").with_source(error))
-}
-
-fn below<'a>(path: &'a RelPath, root: &RelPath) -> &'a [u8] {
-    let below = &path.as_bytes()[root.as_bytes().len()..];
-    below.strip_prefix(b"/").unwrap_or(below)
 }

@@ -45,9 +45,7 @@ impl NumberedJob {
 
     /// The part of a destination path that is below the job's.
     pub fn below_destination<'a>(&self, path: &'a RelPath) -> &'a [u8] {
-        let root = self.job.destination_path.as_bytes().len();
-        let below = &path.as_bytes()[root..];
-        below.strip_prefix(b"/").unwrap_or(below)
+        path.strip_prefix(&self.job.destination_path).unwrap_or(path.as_bytes())
     }
 
     /// Whether source and destination are on disks of this machine, so that device and inode numbers of one

@@ -18,7 +18,7 @@ use crate::read::{Context, Files, ReadOptions};
 use crate::session::{AttachOptions, Attached, Detached, End, Session, attach, checked};
 use crate::status::{MemoryStatus, OpenFile, Status};
 use crate::view::View;
-use crate::write::{Changes, Overlay, Spool, Warning, Warnings, WriteOptions, below};
+use crate::write::{Changes, Overlay, Spool, Warning, Warnings, WriteOptions};
 
 /// Names whose attributes are held in memory, about 400 bytes each.
 const MOST_NAMES: usize = 50_000;
@@ -51,7 +51,7 @@ impl Observer {
     pub fn status(&self) -> Option<Status> {
         let status = self.view.upgrade()?.status();
         let relative = |file: OpenFile| {
-            let path = below(&self.root, &file.path).unwrap_or_else(|| file.path.clone());
+            let path = file.path.relative_to(&self.root).unwrap_or_else(|| file.path.clone());
             OpenFile { path, ..file }
         };
         let files = status.files.into_iter().map(relative).collect();

@@ -20,7 +20,7 @@ use crate::listed::{Listed, MOST_NAMES};
 use crate::lock::lock;
 use crate::survey::Survey;
 use crate::tree::Tree;
-use crate::write::{Overlay, below};
+use crate::write::Overlay;
 
 /// Number of nodes from which listings add no more, about 300 bytes each.
 const MOST_NODES: usize = 200_000;
@@ -248,7 +248,7 @@ impl Names {
     /// The node of a file follows it to another name in its directory. Returns the directory's node and the name
     /// before, for which the kernel may know the node.
     pub(crate) fn move_node(&self, from: &RelPath, to: &RelPath) -> Option<(u64, Vec<u8>)> {
-        let path = below(&self.root, from)?;
+        let path = from.relative_to(&self.root)?;
         let mut tree = self.tree();
         let parent = tree.find_path(&path.parent()?)?;
         tree.find(parent, path.name())?;

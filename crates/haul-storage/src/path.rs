@@ -139,6 +139,22 @@ impl RelPath {
                 && matches!(self.bytes.get(other.bytes.len()), None | Some(b'/')))
     }
 
+    /// The bytes of this path relative to `directory`: empty if the two are equal, `None` if this path is not below it.
+    pub fn strip_prefix(&self, directory: &Self) -> Option<&[u8]> {
+        if directory.is_root() {
+            return Some(&self.bytes);
+        }
+        match self.bytes.strip_prefix(&*directory.bytes)? {
+            b"" => Some(b""),
+            rest => rest.strip_prefix(b"/"),
+        }
+    }
+
+    /// This path relative to `directory`: the root if the two are equal, `None` if this path is not below it.
+    pub fn relative_to(&self, directory: &Self) -> Option<Self> {
+        self.strip_prefix(directory).map(|bytes| Self { bytes: bytes.to_vec() })
+    }
+
     /// The bytes, components joined with `/`.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
@@ -211,6 +227,17 @@ mod tests {
         assert!(RelPath::parse("a/b").unwrap().starts_with(&a));
         assert!(a.starts_with(&a));
         assert!(!RelPath::parse("ab").unwrap().starts_with(&a));
+    }
+
+    #[test]
+    fn a_path_is_relative_to_the_directories_above_it() {
+        let path = |text| RelPath::parse(text).unwrap();
+        assert_eq!(path("a/b/c").relative_to(&path("a")), Some(path("b/c")));
+        assert_eq!(path("a/b").relative_to(&RelPath::root()), Some(path("a/b")));
+        assert_eq!(path("a").relative_to(&path("a")), Some(RelPath::root()));
+        assert_eq!(RelPath::root().relative_to(&RelPath::root()), Some(RelPath::root()));
+        assert_eq!(path("ab/c").relative_to(&path("a")), None);
+        assert_eq!(path("a").relative_to(&path("a/b")), None);
     }
 
     #[test]

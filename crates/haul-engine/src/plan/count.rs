@@ -184,7 +184,6 @@ async fn count_directory(
     device: Option<u64>,
 ) -> Result<Found> {
     let mut found = Found::default();
-    let top = job.source_path.as_bytes().len();
     let listed = listed(context, job, &directory.counterpart).await;
     // Of names that the destination may not distinguish, only one may be copied.
     let mut names = FoldedNames::default();
@@ -196,8 +195,7 @@ async fn count_directory(
             _ => names.admit(batch),
         };
         for (entry, is_twin) in admitted {
-            let below = &entry.path.as_bytes()[top..];
-            let below = below.strip_prefix(b"/").unwrap_or(below);
+            let below = entry.path.strip_prefix(&job.source_path).unwrap_or(entry.path.as_bytes());
             let settings = &context.settings;
             let takes_part = !is_part_name(entry.path.name())
                 && settings.filter.takes(below, entry.is_dir())

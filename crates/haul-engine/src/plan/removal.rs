@@ -262,8 +262,7 @@ pub(super) async fn put_back(job: &NumberedJob, directory: &RelPath, mode: Optio
 
 /// Whether the filter includes an entry below `root`.
 pub(super) fn takes(context: &Context, root: &RelPath, entry: &Entry) -> bool {
-    let below = &entry.path.as_bytes()[root.as_bytes().len()..];
-    let below = below.strip_prefix(b"/").unwrap_or(below);
+    let below = entry.path.strip_prefix(root).unwrap_or(entry.path.as_bytes());
     context.settings.filter.takes(below, entry.is_dir())
 }
 

@@ -412,9 +412,7 @@ impl Walk<'_> {
     async fn take(&self, copied: Copied, target: &Target<'_>, is_twin: bool) -> bool {
         let context = self.context;
         let (entry, path) = (&copied.entry, copied.path());
-        let root = self.job.job.source_path.as_bytes().len();
-        let below = &path.as_bytes()[root..];
-        let below = below.strip_prefix(b"/").unwrap_or(below);
+        let below = path.strip_prefix(&self.job.job.source_path).unwrap_or(path.as_bytes());
         if !context.settings.filter.takes(below, entry.is_dir()) {
             return true;
         }

@@ -40,6 +40,5 @@ pub(crate) use changes::{Changes, WriteOptions};
 pub(crate) use overlay::Overlay;
 pub(crate) use spool::Spool;
 pub use spool::{PendingFile, pending_files};
-pub(crate) use state::below;
 pub use warning::Warning;
 pub(crate) use warning::Warnings;

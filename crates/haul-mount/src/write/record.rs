@@ -7,7 +7,6 @@
 use haul_storage::{FileId, Identity, Range, RangeSet, RelPath, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::below;
 use super::conflict::{ConflictCopy, Reason};
 use super::sent::{Attempt, Sent};
 
@@ -139,10 +138,11 @@ impl From<&Version> for Identity {
 impl RecordedAttempt {
     /// The record of an attempt, in the record of a file at `path`; both are below `root`.
     pub(super) fn of(attempt: &Attempt, path: &RelPath, root: &RelPath) -> Option<Self> {
-        let other = if attempt.path == *path { None } else { Some(below(root, &attempt.path)?) };
+        let other =
+            if attempt.path == *path { None } else { Some(attempt.path.strip_prefix(root)?) };
         let Sent { size, modified, digest } = &attempt.sent;
         Some(Self {
-            path: other.map(|path| path.as_bytes().to_vec()),
+            path: other.map(<[u8]>::to_vec),
             size: *size,
             modified: modified.map(|time| (time.seconds, time.nanos)),
             digest: digest.map(|digest| digest.to_hex().to_string()),

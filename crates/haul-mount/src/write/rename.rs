@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use super::changes::{Changes, Removed, change_errno};
 use super::namespace::{Gate, hold};
 use super::pending::Pending;
-use super::state::{Onto, below};
+use super::state::Onto;
 use super::warning::Warning;
 use crate::errno::errno;
 use crate::fuse::Reply;
@@ -358,7 +358,7 @@ impl Changes {
 
 /// A path below `from`, after `from` was renamed to `to`.
 fn rebased(path: &RelPath, from: &RelPath, to: &RelPath) -> Option<RelPath> {
-    Some(to.join_path(&below(from, path)?))
+    Some(to.join_path(&path.relative_to(from)?))
 }
 
 #[cfg(test)]

@@ -162,7 +162,7 @@ impl State {
         let failure = self.upload.failure.as_ref().map(Error::cause);
         let path = self.path.as_ref()?;
         Some(Record {
-            path: below(root, path)?.as_bytes().to_vec(),
+            path: path.strip_prefix(root)?.to_vec(),
             base: self.base.as_ref().map(Version::from),
             present: self
                 .rest
@@ -345,27 +345,10 @@ pub(super) fn now() -> Timestamp {
     SystemTime::now().into()
 }
 
-/// A path relative to the directory `root` that contains it; `None` if it is not below that.
-pub(crate) fn below(root: &RelPath, path: &RelPath) -> Option<RelPath> {
-    if root.is_root() {
-        return Some(path.clone());
-    }
-    let rest = path.as_bytes().strip_prefix(root.as_bytes())?;
-    RelPath::parse(rest.strip_prefix(b"/")?).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::sent::{Attempt, Sent};
     use super::*;
-
-    #[test]
-    fn the_path_of_a_record_is_relative_to_the_mounted_directory() {
-        let path = |text| RelPath::parse(text).unwrap();
-        assert_eq!(below(&path("a"), &path("a/b/c")), Some(path("b/c")));
-        assert_eq!(below(&RelPath::root(), &path("a/b")), Some(path("a/b")));
-        assert_eq!(below(&path("a"), &path("ab/c")), None);
-    }
 
     /// Formerly, none of those after it was recorded, unless it was at the path of the file.
     #[test]

@@ -206,15 +206,8 @@ impl PeerStorage {
 
 /// An entry of the share, with its path below `root`.
 fn below(root: &RelPath, entry: Entry) -> Result<Entry> {
-    if root.is_root() {
-        return Ok(entry);
-    }
-    if !entry.path.starts_with(root) {
-        return Err(unexpected());
-    }
-    let rest = &entry.path.as_bytes()[root.as_bytes().len()..];
-    let path = RelPath::parse(rest.strip_prefix(b"/").unwrap_or(rest));
-    path.map(|path| entry.at(path)).map_err(|_| unexpected())
+    let path = entry.path.relative_to(root).ok_or_else(unexpected)?;
+    Ok(entry.at(path))
 }
 
 /// A listing that is being received.

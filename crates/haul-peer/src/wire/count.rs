@@ -5,7 +5,7 @@
 //! empty attribute, the worst of them, takes 64 bytes in memory, so a message of 256 KiB takes 8 MiB until
 //! [`super::convert`] refuses it.
 
-use super::WireError;
+use super::error::WireError;
 
 /// The number of fields in the bodies of `message`, one level below its own fields.
 ///

@@ -22,9 +22,9 @@ pub use attrs::{Attrs, FileKind};
 pub use extension::{Extended, Extensions, Limits, StatVfs, name};
 pub use file_hash::FileHash;
 pub use frame::{Deframer, Frame};
-pub use names::Names;
+pub use names::{Name, Names};
 pub use request::{OpenFlags, Request};
-pub use response::{DATA_HEAD, Name, Response, Status, data_head};
+pub use response::{DATA_HEAD, Response, Status, data_head};
 
 use bytes::Bytes;
 

@@ -1,17 +1,39 @@
-//! A packet of names that is too long to be decoded at once: some servers list a whole directory in
-//! one.
+//! Names in a listing, and packets of them.
 //!
-//! The packet stays in the pieces in which it arrived, and names are decoded from its front, so
-//! that a directory of a million entries needs no more memory than the packet.
+//! Some servers list a whole directory in one packet, which is too long to be decoded at once. It stays in the pieces
+//! in which it arrived, and names are decoded from its front, so that a directory of a million entries needs no more
+//! memory than the packet.
 
 use bytes::Bytes;
 use haul_storage::Block;
 
 use super::wire::{Fields, Packet};
-use super::{Attrs, CodecError, Name, kind};
+use super::{Attrs, CodecError, kind};
 
 /// Bytes that are joined to decode names from; doubled for a longer name.
 const CHUNK: usize = 256 << 10;
+
+/// An entry in a listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Name {
+    /// The name, or a path.
+    pub name: Bytes,
+    /// A line in the format of `ls -l`.
+    pub long: Bytes,
+    /// The attributes.
+    pub attrs: Attrs,
+}
+
+impl Name {
+    /// Decodes the next name.
+    pub(super) fn decode(fields: &mut Fields) -> Result<Self, CodecError> {
+        Ok(Self {
+            name: fields.string("name")?,
+            long: fields.string("long name")?,
+            attrs: Attrs::decode(fields)?,
+        })
+    }
+}
 
 /// Names that are decoded from a packet one after the other.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,7 +67,7 @@ impl Names {
         let mut names = Vec::new();
         while self.left > 0 && names.len() < most {
             let mut fields = Fields::new(kind::NAME, self.front.clone());
-            match name(&mut fields) {
+            match Name::decode(&mut fields) {
                 Ok(name) => {
                     names.push(name);
                     self.front = fields.rest();
@@ -79,15 +101,6 @@ impl Names {
         front.append(std::mem::replace(&mut self.rest, after));
         self.front = front.into_bytes();
     }
-}
-
-/// Decodes the next name.
-pub(super) fn name(fields: &mut Fields) -> Result<Name, CodecError> {
-    Ok(Name {
-        name: fields.string("name")?,
-        long: fields.string("long name")?,
-        attrs: Attrs::decode(fields)?,
-    })
 }
 
 #[cfg(test)]

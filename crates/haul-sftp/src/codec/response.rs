@@ -5,8 +5,9 @@ use std::fmt;
 use bytes::{Buf, Bytes};
 use haul_storage::Block;
 
+use super::names::{Name, Names};
 use super::wire::{Fields, Packet};
-use super::{Attrs, CodecError, Extensions, Frame, Handle, Names, kind};
+use super::{Attrs, CodecError, Extensions, Frame, Handle, kind};
 
 /// The outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -80,17 +81,6 @@ impl fmt::Display for Status {
             Self::Other(code) => return write!(f, "status {code}"),
         })
     }
-}
-
-/// An entry in a listing.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Name {
-    /// The name, or a path.
-    pub name: Bytes,
-    /// A line in the format of `ls -l`.
-    pub long: Bytes,
-    /// The attributes.
-    pub attrs: Attrs,
 }
 
 /// Longer packets of names are decoded lazily. OpenSSH's have a hundred names.
@@ -179,7 +169,7 @@ impl Response {
                 }
                 let mut names = Vec::with_capacity(count);
                 for _ in 0..count {
-                    names.push(super::names::name(&mut fields)?);
+                    names.push(Name::decode(&mut fields)?);
                 }
                 Self::Names(names)
             }

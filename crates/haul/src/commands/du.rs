@@ -140,8 +140,7 @@ fn name_of(location: &Location, top: &RelPath, path: &RelPath) -> Vec<u8> {
         Some(path) => path.as_os_str().as_encoded_bytes().to_vec(),
         None => location.to_string().into_bytes(),
     };
-    let below = path.as_bytes()[top.as_bytes().len()..].strip_prefix(b"/");
-    let below = below.unwrap_or(&path.as_bytes()[top.as_bytes().len()..]);
+    let below = path.strip_prefix(top).unwrap_or(path.as_bytes());
     if !below.is_empty() {
         if !name.ends_with(b"/") {
             name.push(b'/');

@@ -61,7 +61,11 @@ impl Tree {
                 module.push(stem);
             }
             let text = fs::read_to_string(&path).unwrap();
-            let uses = uses(&code(&text));
+            let code = code(&text);
+            let count = |bracket: char| code.matches(bracket).count();
+            // A string or comment whose end was missed would hide imports.
+            assert_eq!(count('{'), count('}'), "{}: not parsed correctly", path.display());
+            let uses = uses(&code);
             self.files.insert(module, File { path, uses });
         }
     }
@@ -143,9 +147,37 @@ fn absolute(module: &[String], path: &[String]) -> Option<Vec<String>> {
     Some(from)
 }
 
-/// The text without comments, strings, and everything from the first `#[cfg(test)]` module on.
+/// The text without comments, strings and items that only tests have.
 fn code(text: &str) -> String {
-    let text = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+    let mut code = without_literals(text);
+    while let Some(start) = code.find("#[cfg(test)]") {
+        let end = start + item_end(&code[start..]);
+        code.replace_range(start..end, "");
+    }
+    code
+}
+
+/// The length of the item at the beginning of a text without strings, with its attributes.
+fn item_end(text: &str) -> usize {
+    let mut lines = text.lines().map(str::trim_start);
+    let first = lines.find(|line| !line.is_empty() && !line.starts_with("#["));
+    let is_use = first.is_some_and(|line| line.starts_with("use ") || line.contains(" use "));
+    let mut depth = 0;
+    for (at, letter) in text.char_indices() {
+        match letter {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            ';' if depth == 0 => return at + 1,
+            _ => continue,
+        }
+        if depth == 0 && !is_use {
+            return at + 1;
+        }
+    }
+    text.len()
+}
+
+fn without_literals(text: &str) -> String {
     let mut code = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(first) = rest.chars().next() {
@@ -157,6 +189,8 @@ fn code(text: &str) -> String {
             string_end(rest)
         } else if rest.starts_with("'\"'") || rest.starts_with("b'\"'") {
             rest[2..].find('\'').map_or(rest.len(), |at| at + 3)
+        } else if rest.starts_with("'{'") || rest.starts_with("'}'") {
+            3
         } else {
             code.push(first);
             rest = &rest[first.len_utf8()..];

@@ -145,6 +145,22 @@ fn a_cycle_is_found_through_re_exports_and_paths() {
     assert_eq!(all[0].len(), 4, "one -> three -> inner -> one, and two: {all:?}");
 }
 
+#[test]
+fn only_imports_of_tests_are_left_out() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let module = "#[cfg(test)]\nmod tests;\n#[cfg(test)]\nuse crate::two::{Two, Other};\n\
+        impl X {\n    #[cfg(test)]\n    fn new() -> Self { if f('{') { crate::two::make() } }\n}\n\
+        use crate::three::Three;\n#[cfg(test)]\nmod more {\n    use crate::two::Two;\n}\nfn f() { crate::four::f() }\n";
+    fs::write(path("one.rs"), module).unwrap();
+    for name in ["two", "three", "four"] {
+        fs::write(path(&format!("{name}.rs")), "pub fn f() {}\n").unwrap();
+    }
+    let imports = Tree::read(directory.path()).imports();
+    let of: Vec<_> = imports[&path("one.rs")].keys().cloned().collect();
+    assert_eq!(of, [path("four.rs"), path("three.rs")]);
+}
+
 /// A file up to its modules of tests. A line like `mod tests;`, whose tests are in another file, ends nothing.
 fn without_tests(text: &str) -> &str {
     let begins_tests = |(at, _): &(usize, &str)| {

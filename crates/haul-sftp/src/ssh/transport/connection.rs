@@ -12,11 +12,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio::sync::{Notify, watch};
+use tokio::task::AbortHandle;
 
-use super::channel::Line;
 use super::cipher::Cipher;
 use super::end::{End, violation};
 use super::kex::Exchange;
+use super::line::{Inbox, Line};
 use super::negotiation::{Agreed, Guess, Offer};
 use super::packet::Sealer;
 use super::state::State;
@@ -52,7 +53,7 @@ pub struct Connection {
 #[derive(Debug)]
 pub struct Entry {
     pub line: Arc<Line>,
-    pub inbox: super::channel::Inbox,
+    pub inbox: Inbox,
 }
 
 /// The output of a connection.
@@ -73,6 +74,20 @@ pub struct Output {
     /// Between our KEXINIT and our NEWKEYS, where most messages must not be sent (RFC 4253, 7.1).
     exchanging: bool,
     broken: bool,
+}
+
+/// Closes the connection when dropped: pending output is still sent, but nothing is awaited.
+#[derive(Debug)]
+pub struct CloseOnDrop {
+    pub connection: Arc<Connection>,
+    pub reader: AbortHandle,
+}
+
+impl Drop for CloseOnDrop {
+    fn drop(&mut self) {
+        self.reader.abort();
+        self.connection.close();
+    }
 }
 
 impl Connection {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
-use super::channel::{Event, Line};
+use super::line::{Event, Line};
 
 /// Most bytes sent on a channel before its window opens. OpenSSH announces a window of 0, and opens it to
 /// 2 MiB while it handles the subsystem request, which precedes these bytes. This much fits into the first

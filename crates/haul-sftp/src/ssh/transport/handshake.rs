@@ -17,12 +17,12 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
-use super::RttCounter;
-use super::channel::{data, subsystem_request};
-use super::connection::Connection;
+use super::connection::{CloseOnDrop, Connection};
+use super::counters::RttCounter;
 use super::early::{EARLY, Early};
 use super::end::End;
-use super::session::{CloseOnDrop, Opened, Session, is_openssh, register, session_channel};
+use super::line::{data, subsystem_request};
+use super::session::{Opened, Session, is_openssh, register, session_channel};
 use super::state::{Phase, visible};
 use super::wire::{Put, Reader, message};
 use crate::ssh::choice::CERTIFICATE;

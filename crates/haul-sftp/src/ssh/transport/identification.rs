@@ -1,9 +1,12 @@
-//! Parser for a server's identification string (RFC 4253, 4.2), without I/O: the first line that begins with
+//! Identification strings (RFC 4253, 4.2): haul's, and a parser, without I/O, for the server's: the first line that begins with
 //! `SSH-2.0-` or `SSH-1.99-`, and the lines that may precede it.
 
 use bytes::BytesMut;
 
 use super::end::End;
+
+/// haul's identification.
+pub const IDENTIFICATION: &str = concat!("SSH-2.0-haul_", env!("CARGO_PKG_VERSION"));
 
 /// Maximum length of a line, as in OpenSSH (`SSH_MAX_BANNER_LEN`); RFC 4253, 4.2 allows 255 bytes.
 const LONGEST_LINE: usize = 8 << 10;

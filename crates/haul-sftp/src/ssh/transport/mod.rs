@@ -17,6 +17,7 @@ mod channel;
 mod cipher;
 mod compression;
 mod connection;
+mod counters;
 mod early;
 mod end;
 #[cfg(feature = "fuzzing")]
@@ -28,6 +29,7 @@ mod identification;
 mod kex;
 #[cfg(test)]
 mod known;
+mod line;
 pub mod link;
 mod memory;
 mod negotiation;
@@ -42,7 +44,6 @@ mod tests;
 mod wire;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use haul_net::HostWaits;
@@ -50,63 +51,29 @@ use haul_storage::Result;
 use tokio::sync::mpsc;
 
 pub use self::channel::{Channel, Incoming, Outgoing};
-use self::connection::Connection;
+use self::connection::{CloseOnDrop, Connection};
+pub use self::counters::{KeyExchanges, RttCounter};
 use self::end::End;
 pub use self::handshake::{
     AuthResponse, Handshake, Prompts, PublicHalf, RSA_SIGNATURES, SignWith, known_methods,
 };
+use self::identification::IDENTIFICATION;
 use self::link::Link;
 pub use self::memory::Memory;
 use self::negotiation::Offer;
 pub use self::receiver::Host;
 use self::receiver::{Alive, Receiver};
-use self::session::CloseOnDrop;
 pub use self::session::{Opened, Session};
 pub use self::state::Greeter;
 use self::state::{Phase, State};
 use super::algorithms::Algorithms;
 use super::config::HostConfig;
 
-/// haul's SSH identification.
-const IDENTIFICATION: &str = concat!("SSH-2.0-haul_", env!("CARGO_PKG_VERSION"));
-
 /// Bytes after which keys are renewed. RFC 4344 allows 2^32 AES blocks, 64 GiB, which is OpenSSH's limit.
 const REKEY: u64 = 16 << 30;
 
 /// Capacity of the queue of authentication responses: one is expected, a server may send a few more.
 const RESPONSES: usize = 8;
-
-/// Counts the RTTs that were waited for. Clones share the count.
-#[derive(Debug, Clone, Default)]
-pub struct RttCounter(Arc<AtomicU32>);
-
-impl RttCounter {
-    /// Adds RTTs.
-    pub fn add(&self, count: u32) {
-        self.0.fetch_add(count, Ordering::Relaxed);
-    }
-
-    /// The RTTs so far.
-    pub fn count(&self) -> u32 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// Counts completed key exchanges. Clones share the count.
-#[derive(Debug, Clone, Default)]
-pub struct KeyExchanges(Arc<AtomicU32>);
-
-impl KeyExchanges {
-    /// Adds a key exchange.
-    fn add(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// The key exchanges so far.
-    pub fn count(&self) -> u32 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
 
 /// Arguments of [`open`].
 #[derive(Debug)]

@@ -8,12 +8,14 @@ use bytes::{Buf, Bytes};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
-use super::channel::Event;
 use super::cipher::Cipher;
 use super::connection::Connection;
+use super::counters::KeyExchanges;
 use super::end::{End, violation};
-use super::identification::Identification;
+use super::host_key;
+use super::identification::{IDENTIFICATION, Identification};
 use super::kex::{Exchange, Exchanged};
+use super::line::Event;
 use super::link::Source;
 use super::memory::Memory;
 use super::negotiation::Agreed;
@@ -21,7 +23,6 @@ use super::packet::{Opened, Opener};
 use super::read_buffer::ReadBuffer;
 use super::state::{Greeter, Phase, one_line, printable};
 use super::wire::{Put, Reader, message};
-use super::{IDENTIFICATION, KeyExchanges, host_key};
 use crate::ssh::host_key::HostKeyJudge;
 use crate::ssh::known_hosts::KnownHosts;
 
@@ -275,7 +276,7 @@ impl Receiver {
             message::CHANNEL_OPEN => {
                 reader.string()?;
                 // haul requests nothing for which a server may open channels.
-                let mut refusal = super::channel::to(message::CHANNEL_OPEN_FAILURE, reader.u32()?);
+                let mut refusal = super::line::to(message::CHANNEL_OPEN_FAILURE, reader.u32()?);
                 refusal.u32(1);
                 refusal.string(b"");
                 refusal.string(b"");
@@ -479,7 +480,7 @@ impl Receiver {
                     } else {
                         message::CHANNEL_FAILURE
                     };
-                    reply = Some(super::channel::to(number, remote));
+                    reply = Some(super::line::to(number, remote));
                 }
                 event
             }

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use haul_storage::{Error, ErrorKind, Result};
 use tokio::sync::mpsc;
-use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
-use super::channel::{Channel, Event, Line, PACKET, WINDOW};
-use super::connection::{Connection, Entry};
+use super::channel::Channel;
+use super::connection::{CloseOnDrop, Connection, Entry};
 use super::early::{EARLY, Early};
+use super::line::{Event, Line, PACKET, WINDOW};
 use super::link::{Link, Sink, Source};
 use super::state::printable;
 use super::wire::{Put, message};
@@ -21,20 +21,6 @@ const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The likely cause when OpenSSH refuses a session channel: its text is only `open failed`.
 const SESSION_REMARK: &str = "; MaxSessions may be reached";
-
-/// Closes the connection when dropped: pending output is still sent, but nothing is awaited.
-#[derive(Debug)]
-pub struct CloseOnDrop {
-    pub connection: Arc<Connection>,
-    pub reader: AbortHandle,
-}
-
-impl Drop for CloseOnDrop {
-    fn drop(&mut self) {
-        self.reader.abort();
-        self.connection.close();
-    }
-}
 
 /// The result of opening a session channel.
 #[derive(Debug)]
@@ -47,23 +33,19 @@ pub enum Opened {
 
 /// An authenticated connection.
 pub struct Session {
-    pub(super) connection: Arc<Connection>,
+    /// Shared with its channels.
+    open: Arc<CloseOnDrop>,
     response_limit: Option<Duration>,
-    _close_on_drop: CloseOnDrop,
 }
 
 impl Session {
     pub(super) fn new(close_on_drop: CloseOnDrop, response_limit: Option<Duration>) -> Self {
-        Self {
-            connection: Arc::clone(&close_on_drop.connection),
-            response_limit,
-            _close_on_drop: close_on_drop,
-        }
+        Self { open: Arc::new(close_on_drop), response_limit }
     }
 
     /// The server's identification.
     pub fn server_version(&self) -> String {
-        self.connection.state.server_version().to_owned()
+        self.open.connection.state.server_version().to_owned()
     }
 
     /// Opens a session channel and requests a subsystem on it, without waiting for the response to
@@ -71,10 +53,10 @@ impl Session {
     ///
     /// # Errors
     /// `Busy` if the server opens no more channels; a lost connection.
-    pub async fn subsystem(self: &Arc<Self>, name: &str, first: &[u8]) -> Result<Channel> {
-        let (line, events) = register(&self.connection);
-        let mut channel = Channel::new(Arc::clone(self), Arc::clone(&line), events, name);
-        self.connection.put(&session_channel(&line));
+    pub async fn subsystem(&self, name: &str, first: &[u8]) -> Result<Channel> {
+        let (line, events) = register(&self.open.connection);
+        let mut channel = Channel::new(Arc::clone(&self.open), Arc::clone(&line), events, name);
+        self.open.connection.put(&session_channel(&line));
         self.confirmed(&mut channel, SESSION_REMARK).await?;
         channel.start(first, self.takes_at_once(first)).await?;
         Ok(channel)
@@ -84,12 +66,12 @@ impl Session {
     ///
     /// # Errors
     /// Those of [`Session::subsystem`].
-    pub(super) async fn early(self: &Arc<Self>, early: Early) -> Result<Opened> {
+    pub(super) async fn early(&self, early: Early) -> Result<Opened> {
         let (name, first) = (early.subsystem.as_str(), early.first.clone());
         let Some((line, events)) = early.sent else {
             return self.subsystem(name, &first).await.map(Opened::Channel);
         };
-        let mut channel = Channel::new(Arc::clone(self), line, events, name);
+        let mut channel = Channel::new(Arc::clone(&self.open), line, events, name);
         if self.confirmed(&mut channel, SESSION_REMARK).await? {
             return Ok(Opened::WrongGuess);
         }
@@ -102,22 +84,22 @@ impl Session {
     /// Whether `first` may be sent before the window opens: OpenSSH announces a window of 0 and opens it
     /// while it handles the subsystem request.
     fn takes_at_once(&self, first: &[u8]) -> bool {
-        first.len() <= EARLY && is_openssh(self.connection.state.server_version())
+        first.len() <= EARLY && is_openssh(self.open.connection.state.server_version())
     }
 
     /// A stream to a host and port that the far end connects to.
     ///
     /// # Errors
     /// `Unreachable` if it cannot or may not connect; a lost connection.
-    pub async fn direct_tcpip(self: &Arc<Self>, host: &str, port: u16) -> Result<Link> {
-        let (line, events) = register(&self.connection);
-        let mut channel = Channel::new(Arc::clone(self), Arc::clone(&line), events, "tunnel");
+    pub async fn direct_tcpip(&self, host: &str, port: u16) -> Result<Link> {
+        let (line, events) = register(&self.open.connection);
+        let mut channel = Channel::new(Arc::clone(&self.open), Arc::clone(&line), events, "tunnel");
         let mut open = open_message("direct-tcpip", &line);
         open.string(host.as_bytes());
         open.u32(port.into());
         open.string(b"127.0.0.1");
         open.u32(0);
-        self.connection.put(&open);
+        self.open.connection.put(&open);
         self.confirmed(&mut channel, "").await.map_err(|error| {
             let cause = error.cause();
             let error = if error.kind() == ErrorKind::Busy {
@@ -127,7 +109,7 @@ impl Session {
             };
             error.because(format!(
                 "{} cannot connect to {}: {cause}",
-                self.connection.state.location(),
+                self.open.connection.state.location(),
                 with_port(host, port)
             ))
         })?;
@@ -138,7 +120,7 @@ impl Session {
     /// Waits until a channel is open; `true` if its number was guessed wrong. `remark` follows the server's description
     /// of a refusal.
     async fn confirmed(&self, channel: &mut Channel, remark: &str) -> Result<bool> {
-        let state = &self.connection.state;
+        let state = &self.open.connection.state;
         // Keepalives close the connection if nothing arrives; the limit is for servers that respond to
         // keepalives and nothing else.
         match state.within_limit(self.response_limit, "open a channel", channel.opened()).await? {
@@ -156,9 +138,9 @@ impl Session {
 
     /// Sends DISCONNECT and waits up to a second until it is sent.
     pub async fn close(&self) {
-        self.connection.disconnect();
+        self.open.connection.disconnect();
         // The connection ends either way.
-        let _ = timeout(DISCONNECT_TIMEOUT, self.connection.state.ended()).await;
+        let _ = timeout(DISCONNECT_TIMEOUT, self.open.connection.state.ended()).await;
     }
 }
 
@@ -211,6 +193,8 @@ fn refusal(reason: u32, description: &str, remark: &str) -> String {
 
 impl std::fmt::Debug for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Session").field("state", &self.connection.state).finish_non_exhaustive()
+        f.debug_struct("Session")
+            .field("state", &self.open.connection.state)
+            .finish_non_exhaustive()
     }
 }

@@ -15,9 +15,10 @@ use russh::keys::{HashAlg, PrivateKey};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::channel::{Channel, to};
+use super::channel::Channel;
 use super::cipher::{Cipher, Suite};
 use super::kex::{Exchange, Exchanged};
+use super::line::to;
 use super::packet::{Opened, Opener, Sealer};
 use super::wire::{Put, Reader, message};
 use crate::ssh::SshHost;
@@ -399,7 +400,7 @@ async fn more_data_than_the_window_allows_ends_the_connection() {
     data.string(&vec![0; 64 << 10]);
     // The channel is not read, so the client does not enlarge its window again.
     let sending = async {
-        for _ in 0..=(super::channel::WINDOW / (64 << 10)) {
+        for _ in 0..=(super::line::WINDOW / (64 << 10)) {
             let packet = server.sealed(&data);
             if server.stream.write_all(&packet).await.is_err() {
                 return;
