@@ -23,7 +23,7 @@ use crate::write::{Changes, Overlay, Spool, Warning, Warnings, WriteOptions};
 /// Names whose attributes are held in memory, about 400 bytes each.
 const MOST_NAMES: usize = 50_000;
 
-/// Least memory for contents of files in bytes.
+/// Minimum memory for the contents of files, in bytes.
 const LEAST_MEMORY: u64 = 4 << 20;
 
 /// A mounted storage. Dropping it unmounts; processes that still use it get errors.
@@ -94,7 +94,7 @@ impl Drop for OwnRuntime {
 pub enum Ended {
     /// It was unmounted.
     Unmounted,
-    /// The kernel's FUSE is older than Linux 5.4.
+    /// The kernel is older than Linux 5.4: its FUSE has a protocol before 7.31.
     TooOld,
     /// Requests cannot be read; the errno.
     Failed(i32),
@@ -185,11 +185,11 @@ impl Mount {
         self.end().map(drop)
     }
 
-    /// Unmounts as [`Mount::unmount`] does, then waits until the files that were closed are uploaded, at most
-    /// `patience` without progress. Returns how many are left.
+    /// Unmounts as [`Mount::unmount`] does, then waits until the files that were closed are uploaded, or until there was
+    /// no progress for `patience`. Returns the number of files that are not uploaded.
     ///
     /// # Errors
-    /// As of [`Mount::unmount`].
+    /// Those of [`Mount::unmount`].
     pub async fn unmount_and_upload(mut self, patience: Duration) -> Result<usize> {
         let all_closed = self.end()?;
         match &self.changes {
@@ -250,7 +250,7 @@ impl MountBuilder {
         self
     }
 
-    /// Lanes and window of the link; their memory is that of [`MountBuilder::memory`].
+    /// Lanes and window of the link. The limit of memory in them is ignored: [`MountBuilder::memory`] sets it.
     pub fn settings(mut self, settings: Settings) -> Self {
         self.settings = settings;
         self
@@ -268,7 +268,7 @@ impl MountBuilder {
         self
     }
 
-    /// How old attributes may be that a process sees.
+    /// Maximum age of the attributes that processes see.
     pub const fn attribute_age(mut self, age: Duration) -> Self {
         self.attribute_age = age;
         self

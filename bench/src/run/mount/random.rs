@@ -11,10 +11,11 @@ use super::view::View;
 use crate::data::Dataset;
 
 const BLOCK: usize = 64 << 10;
-/// Reads one after another.
+/// Number of reads that are made one at a time.
 const ALONE: usize = 50;
-/// Threads that read at the same time, and the reads of each.
+/// Threads that read at the same time.
 const THREADS: usize = 16;
+/// Reads of each thread.
 const EACH: usize = 20;
 
 /// An offset, and the bytes that were read at it.
