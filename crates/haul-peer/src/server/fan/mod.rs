@@ -8,9 +8,9 @@
 //!
 //! Each time that a session opens a file, it gets a [`Membership`] for the file's version (path and identity). While no
 //! other session has one, its reads bypass this module, and nothing is cached. With others, it reads in pieces of
-//! [`PIECE`] bytes: the first session that needs a piece reads it, and the others wait for that read. A piece is dropped
-//! when all of them have received it, or when there is no room: a session that has fallen far behind reads for itself,
-//! and none waits for a slow one.
+//! [`PIECE`] bytes: the first session that needs a piece reads it, and the others wait for that read. A piece is
+//! dropped when all of them have received it, or when there is no room: a session that has fallen far behind reads for
+//! itself, and none waits for a slow one.
 //!
 //! A member receives only pieces whose read began after the session had opened the file. So if the file changes later,
 //! `ReadAt::recheck` reports that as if the session had read everything itself; and if it has changed before, no
