@@ -27,7 +27,7 @@ use crate::lock::lock;
 /// Time limit for reaching the bridge.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Longest wait before both sides begin.
+/// Longest time that a side waits before it begins.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// How long and how many times to try: a router may refuse the other side's SYN until this side has sent one.
@@ -84,7 +84,7 @@ impl Port {
     /// Connects to the other side, which connects to this one.
     ///
     /// # Errors
-    /// If no attempt has succeeded within 6 s.
+    /// If no attempt has succeeded within 6 s, or none of 2000.
     pub(super) async fn cross(
         &self,
         peer: SocketAddr,
@@ -149,7 +149,7 @@ fn socket(local: SocketAddr) -> io::Result<TcpSocket> {
 }
 
 /// The pause after an attempt that took this long. A refusal comes from a router on the path, or from the other side:
-/// the nearer it is, the shorter is the time in which both SYNs are in flight. The pause is random, so that the two
+/// the nearer its origin, the shorter the time in which both SYNs are in flight. The pause is random, so that the two
 /// sides do not keep missing each other.
 fn pause(took: Duration) -> Duration {
     let mut bytes = [0; 2];

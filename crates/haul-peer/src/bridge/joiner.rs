@@ -103,7 +103,7 @@ impl Outcome {
     pub async fn refused(self) -> Error {
         match self.0.await {
             Ok(Err(error)) => error,
-            // Accepted, or the signalling connection's task has ended with the runtime.
+            // Accepted, or the signalling connection's task has ended with the joiner or the runtime.
             _ => pending().await,
         }
     }
@@ -194,8 +194,8 @@ impl Joiner {
     /// the addresses from which this machine would connect to them or to the bridge.
     ///
     /// # Errors
-    /// If the bridge cannot be reached, or no connection arrives within 10 s: an older bridge or sharer ignores the
-    /// request.
+    /// If this machine cannot listen, or has no address that the sharer could reach; if the bridge cannot be reached or
+    /// refuses; or if no connection arrives within 10 s: an older bridge or sharer ignores the request.
     pub async fn reverse(&self, targets: &[SocketAddr]) -> Result<TcpStream> {
         let id = random_id()?;
         let (mut awaited, candidates) = self.listen(id, targets)?;
@@ -280,7 +280,7 @@ impl Joiner {
         Outcome(outcome)
     }
 
-    /// The first connection tries all addresses of the bridge, further ones the address that was reached.
+    /// The first connection tries all addresses of the bridge; further ones first try the address that was reached.
     async fn dial(&self) -> Result<Dialled> {
         let reached = lock(&self.view).at;
         if let Some(at) = reached {
@@ -344,7 +344,7 @@ struct Client {
 }
 
 impl Client {
-    /// Runs until the [`Joiner`] is dropped. Connects when there is something to announce, and again after a loss.
+    /// Runs until the [`Joiner`] is dropped. Connects when there is something to announce, also after a loss.
     async fn run(mut self, mut announcements: UnboundedReceiver<Announcement>) {
         while self.wait(&mut announcements).await {
             let Err(error) = self.serve(&mut announcements).await else { return };

@@ -207,7 +207,7 @@ pub struct FromBridge {
 
 /// The bodies of [`FromBridge`].
 pub mod from_bridge {
-    /// A response, or a request to the sharer.
+    /// A response, or a message without a request.
     #[derive(Clone, PartialEq, prost::Oneof)]
     pub enum Body {
         /// The rooms are registered.
@@ -270,7 +270,7 @@ pub struct Joined {
 /// A request is refused.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Refused {
-    /// A [`Refusal`].
+    /// A [`Refusal`], or from a sharer a [`CodeRefusal`](super::code::messages::CodeRefusal).
     #[prost(int32, tag = "1")]
     pub code: i32,
     /// The reason, for display.
@@ -325,7 +325,8 @@ pub enum Refusal {
     Room = 4,
     /// The client does not know the room's key. For a sharer: another one has its room, or the number of its code.
     Mac = 5,
-    /// Too many sharers, or too many connections to this one; a later attempt may succeed.
+    /// Too many sharers, too many connections to this one or requests that wait for it, or the bridge is being stopped;
+    /// a later attempt may succeed.
     Busy = 6,
     /// The sharer's quota of the day is used up.
     Quota = 7,

@@ -1,6 +1,6 @@
-//! The first bytes of a connection to a bridge, unless it is TLS: `haulbr1\n` and the connection's 32 random bytes. A
-//! connection from a sharer to a client begins with `haulrv1\n` and a hash of its number. All bytes after the preamble
-//! are the peers' own TLS.
+//! The first bytes of a connection to a bridge, unless it is TLS: `haulbr1\n` and the connection's number, 32 random
+//! bytes. A connection from a sharer to a client begins with `haulrv1\n` and a hash of its number. All bytes after the
+//! preamble are the peers' own TLS.
 
 use aws_lc_rs::digest;
 use haul_storage::{Error, ErrorKind, Result};
@@ -11,7 +11,7 @@ pub const FIRST: u8 = MAGIC[0];
 /// The first byte of a TLS connection: the type of a handshake record.
 pub const TLS: u8 = 0x16;
 
-/// Length in bytes.
+/// Length of a preamble in bytes.
 pub const LEN: usize = MAGIC.len() + 32;
 
 const MAGIC: [u8; 8] = *b"haulbr1\n";

@@ -158,8 +158,8 @@ impl RegistrationBuilder {
     /// Must be called within a tokio runtime, on which the registration runs.
     ///
     /// # Errors
-    /// If the bridge cannot be reached, has another key, or refuses the registration; or if there is no ticket, or more
-    /// than [`RegistrationBuilder::SECRETS_MAX`].
+    /// If the bridge's key is unknown, or the bridge cannot be reached, has another key, or refuses the registration;
+    /// or if there is no ticket, or more than [`RegistrationBuilder::SECRETS_MAX`].
     pub async fn start(
         self,
         accept: impl Fn(TcpStream, SocketAddr) + Send + Sync + 'static,

@@ -1,4 +1,4 @@
-//! What sharers and joining clients both do with a bridge: open signalling connections and data connections.
+//! What sharers and clients both do with a bridge: open signalling connections and data connections.
 
 use std::io;
 use std::net::SocketAddr;

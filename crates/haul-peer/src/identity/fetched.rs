@@ -50,7 +50,7 @@ impl Fetched {
         Self { file: PrivateFile { path: path.to_owned(), read, change } }
     }
 
-    /// The ticket that a code was exchanged for within the last day. One that has expired is left out.
+    /// The ticket that a code was exchanged for within the last day; `None` also if it has expired or cannot be parsed.
     ///
     /// # Errors
     /// If the file cannot be read, is malformed, is accessible to others or belongs to another user.

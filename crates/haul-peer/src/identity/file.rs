@@ -15,7 +15,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use zeroize::Zeroizing;
 
-/// How long to wait for another process that changes the file. It takes two `fsync`s.
+/// How long to wait for another process that changes the file. A change takes two `fsync`s.
 const LOCK_WAIT: Duration = Duration::from_secs(10);
 
 /// Largest file that is read, in bytes: ten times a list of a thousand peers.

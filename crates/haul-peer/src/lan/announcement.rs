@@ -18,7 +18,7 @@ use crate::bridge::room::epoch;
 use crate::lock::lock;
 use crate::ticket::{PeerKey, Secret};
 
-/// How often to check whether the day has changed, and how much the thread remembers. Clients know the tags of the day
+/// How often to check how much the thread remembers, and whether the day has changed. Clients know the tags of the day
 /// before and the day after as well.
 const CHECKED: Duration = Duration::from_secs(5);
 

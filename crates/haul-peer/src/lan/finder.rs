@@ -144,7 +144,7 @@ pub(crate) struct Finds {
 }
 
 impl Finds {
-    /// The next address; `None` once the search is over. If the future is dropped, nothing is lost.
+    /// The next address; `None` once the search is over or was stopped. If the future is dropped, nothing is lost.
     pub(crate) async fn next(&mut self) -> Option<SocketAddr> {
         loop {
             {

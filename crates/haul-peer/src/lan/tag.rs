@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn two_announcements_have_nothing_in_common() {
+    fn two_announcements_have_different_salts_and_tags() {
         let key = TagKey::new(&secret(), 7).unwrap();
         let (one, other) = (key.announce().unwrap(), key.announce().unwrap());
         assert_ne!(one[..25], other[..25], "salt");

@@ -22,7 +22,9 @@ pub(super) fn external(ip: IpAddr, port: u16) -> Result<Address> {
     }
     match ip {
         IpAddr::V4(v4) if is_unicast(v4) => Ok(address),
-        _ => Err(refused(format!("the router reports {ip}, which is no address of the internet"))),
+        _ => Err(refused(format!(
+            "the router reports {ip}, which is no IPv4 address of the internet"
+        ))),
     }
 }
 
@@ -47,10 +49,10 @@ mod tests {
             ("0.0.0.0", "unspecified"),
             ("224.0.0.1", "multicast"),
             ("255.255.255.255", "broadcast"),
-            ("127.0.0.1", "no address of the internet"),
-            ("0.0.0.7", "no address of the internet"),
-            ("240.0.0.1", "no address of the internet"),
-            ("2001:db8::1", "no address of the internet"),
+            ("127.0.0.1", "no IPv4 address of the internet"),
+            ("0.0.0.7", "no IPv4 address of the internet"),
+            ("240.0.0.1", "no IPv4 address of the internet"),
+            ("2001:db8::1", "no IPv4 address of the internet"),
         ] {
             let error = of(text).unwrap_err().cause();
             assert!(error.contains(cause), "{text}: {error}");

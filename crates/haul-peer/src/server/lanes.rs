@@ -38,7 +38,7 @@ pub(super) struct Lanes {
     open: HashMap<u64, Open>,
     /// Lanes that have joined so far, which is the number of the next one.
     joined: u64,
-    /// When a lane ended without a Bye.
+    /// When a lane last ended without a Bye.
     lost: Option<Instant>,
     /// When the last lane ended.
     last_ended: Option<Instant>,

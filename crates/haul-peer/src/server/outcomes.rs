@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cancelled_request_is_not_executed_and_its_file_is_closed() {
+    fn a_cancelled_request_is_not_executed_and_its_file_is_returned() {
         let mut outcomes = Outcomes::default();
         outcomes.begin(1, 0, false);
         outcomes.finish(1, &response("opened"), Some(7));

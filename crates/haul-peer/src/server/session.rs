@@ -420,7 +420,7 @@ impl Session {
 
     /// Cancels a request.
     pub(super) fn cancel(&self, id: u32) {
-        // It ends itself when it is dropped.
+        // Dropping the request's future calls [`Session::end`].
         let task = lock(&self.running).get(&id).cloned();
         task.iter().for_each(AbortHandle::abort);
         self.end_listing(id);

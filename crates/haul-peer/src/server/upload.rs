@@ -14,7 +14,7 @@ pub(super) struct Upload {
     pub(super) file: Arc<dyn WriteAt>,
     /// Whether the part file may hold bytes of the file.
     has_data: AtomicBool,
-    /// Whether it is open. A write holds it for reading, closing the file for writing.
+    /// Whether it is open. Each write holds the read lock; closing the file takes the write lock.
     is_open: RwLock<bool>,
 }
 

@@ -21,7 +21,7 @@ pub enum TicketError {
         position: usize,
     },
     /// Its end is missing.
-    #[error("it is incomplete: its end is missing, or a character before")]
+    #[error("it is incomplete: its end is missing, or a character before it")]
     CutOff,
     /// Its checksum does not match.
     #[error("it is mistyped or damaged: its checksum does not match")]

@@ -84,7 +84,8 @@ pub struct Ticket {
     addresses: Vec<Address>,
     /// The bridge at which the sharer waits.
     pub bridge: Option<BridgeAddress>,
-    /// When the sharer will refuse the ticket, in seconds since 1970 by its clock. For display only.
+    /// When the sharer will refuse the ticket, in seconds since 1970 by its clock. For display; a client does not use a
+    /// stored ticket after it.
     pub expires: Option<u64>,
     /// Whether the sharer admits one session only. For display only.
     pub is_one_use: bool,

@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_and_a_token_with_the_same_bytes_make_different_proofs() {
+    fn a_secret_and_a_token_of_zeros_make_different_proofs() {
         let secret = ProofKey::from_secret(&[0; 16]).unwrap();
         let token = ProofKey::from_token(&[0; 32]).unwrap();
         let binding = binding([0; 16]);

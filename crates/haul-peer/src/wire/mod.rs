@@ -39,8 +39,8 @@ pub const MIN_VERSION: u32 = 1;
 /// the message is decoded, because an item takes more bytes in memory than on the wire.
 pub const ITEMS_MAX: usize = 8192;
 
-/// Messages of a listing that are sent before the client has permitted more: a client that consumes them slowly need not
-/// hold a whole directory in memory.
+/// Messages of a listing that are sent before the client has permitted more: a client that consumes them slowly need
+/// not hold a whole directory in memory.
 pub const LISTED_AHEAD: u32 = 32;
 
 /// Parses the message of a frame. Byte fields of the result are slices of `bytes`.

@@ -1,5 +1,6 @@
-//! Copies a file within a server (`copy-data`). The copy is made in a part file, so that an incomplete one never has the
-//! final name, even if the lane is lost meanwhile. A part file that is left is replaced by the next one of that name.
+//! Copies a file within a server (`copy-data`). The copy is made in a part file, so that an incomplete one never has
+//! the final name, even if the lane is lost meanwhile. A part file that is left is replaced by the next one of that
+//! name.
 
 use std::sync::Arc;
 
@@ -32,8 +33,10 @@ pub(super) async fn copy(inner: &Arc<Inner>, source: &SftpFile, to: &RelPath) ->
     outcome
 }
 
+/// Checks that nothing exists at a path, as far as LSTAT succeeds.
+///
 /// # Errors
-/// `AlreadyExists` if there is anything at a path.
+/// `AlreadyExists` if something does.
 pub(super) async fn refuse_existing(inner: &Inner, path: &RelPath) -> Result<()> {
     if inner.host_lstat(path).await.is_err() {
         return Ok(());

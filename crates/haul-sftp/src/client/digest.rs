@@ -6,8 +6,8 @@ use super::error;
 use super::inner::Inner;
 use crate::codec::{Extended, FileHash, FileKind, Request, Response, Status};
 
-/// The digest of a file that the server computes; `None` if it computes none of this kind, or `path`
-/// is not a file.
+/// The digest of a file that the server computes; `None` if it computes none of this kind or refuses, or `path` is not
+/// a file.
 pub(super) async fn of(inner: &Inner, path: &RelPath, kind: DigestKind) -> Result<Option<Digest>> {
     if !inner.capabilities().digests.contains(&kind) {
         return Ok(None);

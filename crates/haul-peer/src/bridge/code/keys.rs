@@ -74,7 +74,8 @@ impl Half {
     /// Derives the keys from `theirs`, the other side's message.
     ///
     /// # Errors
-    /// `Protocol` if that is not a valid message of the other side. This reveals nothing about the code.
+    /// `Protocol` if that is not a valid message of the other side, which reveals nothing about the code; `Other` if
+    /// the cryptographic library fails.
     pub(super) fn finish(self, theirs: &[u8]) -> Result<Keys> {
         let invalid =
             || Error::new(ErrorKind::Protocol, "use the code").because("an invalid key exchange");
@@ -137,7 +138,7 @@ impl Keys {
     /// Decrypts the ticket.
     ///
     /// # Errors
-    /// `Protocol` if it was not encrypted with these keys, or is not UTF-8.
+    /// `Protocol` if it was not encrypted with these keys, or is not UTF-8; `Other` if the cryptographic library fails.
     pub(super) fn open(&self, sealed: &[u8]) -> Result<Zeroizing<String>> {
         let failed = || {
             Error::new(ErrorKind::Protocol, "use the code")

@@ -115,7 +115,7 @@ pub enum CodeRefusal {
     Version = 2,
     /// The receiver has another code. The sharer has burned its own.
     Wrong = 3,
-    /// The code was used, or burned, or has expired.
+    /// The code was used, burned or withdrawn, or has expired.
     Ended = 4,
 }
 

@@ -1,11 +1,11 @@
-//! The sharer's side: codes at a bridge, one after the other, until one is used or expires, or there were too many
-//! wrong guesses.
+//! The sharer's side: codes at a bridge, one after the other, until one is used or expires, there were too many wrong
+//! guesses, or the bridge remains lost.
 //!
 //! ```text
 //! connect → Offer → number → code → Incoming → exchange (responder) → granted: end
-//!    ↑        ↑                        │           └── wrong: a new code, with another number
-//!    │        └── lost: pause, same number and code
-//!    └───────────────────────────────────┘
+//!    ↑                                 │           │
+//!    ├── lost: pause, same code ───────┘           │
+//!    └── wrong: a new code, with another number ───┘
 //! ```
 
 use std::fmt;
@@ -49,11 +49,11 @@ const EXCHANGES: usize = 4;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CodeEvent {
-    /// A receiver has the ticket. The code is used up.
+    /// A receiver was sent the ticket. The code is used up.
     Used,
     /// A receiver had wrong words. The code is not valid any more.
     Guessed {
-        /// The code that is valid instead; none after too many guesses, or if the bridge does not accept a new one.
+        /// The code that is valid instead; none after too many guesses, or if a new one could not be offered.
         next: Option<Code>,
     },
     /// No receiver has used the code in time.
@@ -131,7 +131,7 @@ impl CodeOfferBuilder {
     /// Must be called within a tokio runtime, on which the offer runs.
     ///
     /// # Errors
-    /// If the bridge cannot be reached, has another key, or refuses the offer.
+    /// If the bridge's key is unknown, or the bridge cannot be reached, has another key, or refuses the offer.
     pub async fn start(self) -> Result<(CodeOffer, Code)> {
         key(&self.bridge)?;
         let sharer = Sharer {
@@ -374,7 +374,7 @@ impl Sharer {
         let from = incoming.joiner_observed.parse().unwrap_or(at);
         for id in &incoming.connections {
             let Ok(id) = fixed(id, "connection") else { continue };
-            // Beyond the limit it is dropped: the receiver fails, and may try again.
+            // Beyond the limit, no connection is opened: the receiver fails, and may try again.
             let Ok(permit) = Arc::clone(&self.exchanges).try_acquire_owned() else { return };
             let responder = Arc::clone(&current.responder.0);
             tokio::spawn(async move {

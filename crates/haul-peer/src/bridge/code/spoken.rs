@@ -125,8 +125,8 @@ mod tests {
     fn codes_are_random() {
         let codes: Vec<_> = (0..8).map(|_| Code::generate(1).unwrap()).collect();
         assert!(codes.iter().any(|code| *code != codes[0]));
-        let first: Vec<_> = (0..64).map(|_| Code::generate(1).unwrap().words).collect();
-        assert!(first.iter().any(|[one, other]| one != other));
+        let pairs: Vec<_> = (0..64).map(|_| Code::generate(1).unwrap().words).collect();
+        assert!(pairs.iter().any(|[one, other]| one != other));
     }
 
     #[test]

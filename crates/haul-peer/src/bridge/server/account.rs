@@ -13,8 +13,8 @@ use crate::lock::lock;
 /// Bytes may exceed the rate for this long.
 const BURST: Duration = Duration::from_millis(100);
 
-/// Number of addresses from which some without a sharer are forgotten: those without a client today, or else, of the
-/// others, the half with the least traffic.
+/// At this number of addresses, some without a sharer are forgotten: those without a client today or, if there are
+/// none, the half of the others with the least traffic.
 const ADDRESSES: usize = 4096;
 
 /// Traffic of all sharers. Those behind one address (or /64 network) share a quota: a sharer has a new key on each

@@ -19,7 +19,7 @@ pub enum BridgeAction {
     },
     /// A request was refused; the reason.
     Refused(&'static str),
-    /// A connection was lost, or is not of the protocol; the reason.
+    /// A connection has failed; the reason.
     Failed(String),
     /// Too many connections are open.
     TurnedAway,

@@ -81,7 +81,7 @@ impl JoinRate {
         Self { per_minute: f64::from(per_minute), buckets: Mutex::default() }
     }
 
-    /// Counts a join; `false` if there were too many.
+    /// Counts a join; `false` if there were too many from its address, or joins from too many addresses.
     pub(super) fn allows(&self, from: SocketAddr, now: Instant) -> bool {
         let mut buckets = lock(&self.buckets);
         if buckets.len() >= ADDRESSES.0 {

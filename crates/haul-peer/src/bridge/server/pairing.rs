@@ -36,7 +36,7 @@ impl Parked {
         self.from
     }
 
-    /// The connection, on this thread.
+    /// The connection, registered with this thread's runtime.
     pub(super) fn into_socket(self) -> io::Result<(TcpStream, Admitted)> {
         Ok((TcpStream::from_std(self.socket)?, self.admitted))
     }

@@ -1,5 +1,6 @@
 //! Serves a signalling connection: of a sharer that registers rooms or offers a spoken code, or of a client that joins
-//! one. A client announces its data connections here, and the bridge forwards the announcement to the sharer.
+//! a room or uses a code. A client announces its data connections here, and the bridge forwards the announcement to the
+//! sharer.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -6,11 +6,11 @@
 //! Read of session 3 ┘
 //! ```
 //!
-//! A session has a [`Membership`] for each version of a file (path and identity) that it opens. While no other session
-//! has one, its reads bypass this module, and nothing is cached. With others, it reads in pieces of [`PIECE`] bytes:
-//! the first session that needs a piece reads it, and the others wait for that read. A piece is dropped when all of
-//! them have received it, or when there is no room: a session that has fallen far behind reads for itself, and none
-//! waits for a slow one.
+//! Each time that a session opens a file, it gets a [`Membership`] for the file's version (path and identity). While no
+//! other session has one, its reads bypass this module, and nothing is cached. With others, it reads in pieces of
+//! [`PIECE`] bytes: the first session that needs a piece reads it, and the others wait for that read. A piece is
+//! dropped when all of them have received it, or when there is no room: a session that has fallen far behind reads for
+//! itself, and none waits for a slow one.
 //!
 //! A member receives only pieces whose read began after the session had opened the file. So if the file changes later,
 //! `ReadAt::recheck` reports that as if the session had read everything itself; and if it has changed before, no
@@ -96,7 +96,7 @@ impl Fan {
 }
 
 impl Source {
-    /// A file that no other session reads.
+    /// A file whose pieces are not shared.
     pub(super) const fn of_one(file: Arc<dyn ReadAt>) -> Self {
         Self { file, membership: None }
     }

@@ -46,8 +46,8 @@ impl Piece {
         self.range
     }
 
-    /// Reads the piece from `file`, unless that was done. Waits while another task reads it, and reads it itself if that
-    /// task fails or is cancelled. `None` if the file has become shorter.
+    /// Reads the piece from `file`, unless that was done. Waits while another task reads it, and reads it itself if
+    /// that task fails or is cancelled. `None` if the file has become shorter.
     pub(super) async fn fill(piece: Arc<Self>, file: &dyn ReadAt) -> Result<Option<Filled>> {
         let outcome = piece.data.get_or_try_init(|| piece.read(file)).await.cloned();
         match outcome {

@@ -126,7 +126,7 @@ codes! {
         Busy = 6,
         /// The session does not exist (any longer), or the lane does not prove that it belongs to it.
         Session = 7,
-        /// The first frame is no valid Hello.
+        /// The first frame is no valid Hello, or came too late.
         Hello = 8,
         /// The share has ended. Sent on lanes that are open.
         Ended = 9,

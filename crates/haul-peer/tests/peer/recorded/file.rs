@@ -32,7 +32,7 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Its message; `None` for bulk data.
+    /// Its message; `None` for bulk data and padding.
     pub(super) fn message<M: prost::Message + Default>(&self) -> Option<M> {
         match parsed(&self.frame) {
             Frame::Message(bytes) => Some(decode(bytes).unwrap()),

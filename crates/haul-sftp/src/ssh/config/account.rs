@@ -52,8 +52,8 @@ pub fn home_of(user: &str) -> Option<PathBuf> {
     passwd(|fields| fields[0] == user).map(|fields| PathBuf::from(&fields[5]))
 }
 
-/// The first complete entry for which `wanted` is true; `None` if the file cannot be read, since
-/// some systems have none.
+/// The first complete entry for which `wanted` is true; `None` if there is none, or the file cannot be read: some
+/// systems have no such file.
 fn passwd(wanted: impl Fn(&[String]) -> bool) -> Option<Vec<String>> {
     let text = std::fs::read_to_string("/etc/passwd").ok()?;
     text.lines()
