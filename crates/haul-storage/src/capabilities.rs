@@ -76,8 +76,8 @@ pub struct Capabilities {
     pub pipelined_reads: bool,
     /// Whether a lane accepts further write requests while one is outstanding.
     pub pipelined_writes: bool,
-    /// True if the backend itself limits the bytes in flight of its reads, to slightly more than the bytes
-    /// received per RTT, however many are requested.
+    /// True if the backend itself limits the bytes in flight of its reads, to at most about twice the bytes received
+    /// per RTT, however many are requested.
     pub bounded_reads: bool,
     /// True if written bytes wait in the memory of the backend until a connection accepts them, so that many of them in
     /// flight do not fill the queues of the path.

@@ -24,7 +24,7 @@ impl fmt::Display for SourceVersion {
 /// What a part file holds from earlier runs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Held {
-    /// The writer keeps no record, so no later run can resume.
+    /// The writer keeps no record, so a later run does not learn what the part file holds.
     #[default]
     Unrecorded,
     /// Ranges that earlier runs have written and recorded for the same source; often none.

@@ -1,8 +1,7 @@
 //! Dedicated threads for blocking work: disk I/O and digests.
 //!
-//! Async tasks submit a closure and await its result. A pool has a fixed number of threads and one
-//! queue. The queue has no limit of its own: each task waits for its result, and the engine bounds the
-//! number of tasks.
+//! Async tasks submit a closure and usually await its result. A pool has a fixed number of threads and one
+//! queue. The queue has no limit of its own: the engine and the servers bound the number of jobs.
 //!
 //! Handing a job to a thread and its result back costs two wake-ups, more than most system calls on
 //! small files. [`WorkPool::run_short`] saves them as long as such jobs are quick.

@@ -42,7 +42,7 @@ impl SshConnection {
     ///
     /// # Errors
     /// `Busy` if the server opens no more channels on this connection (`MaxSessions`); `Unreachable` if the connection
-    /// is lost.
+    /// is lost; `Protocol` if the server violates the protocol.
     pub async fn subsystem(&self, name: &str) -> Result<Channel> {
         self.rtts.add(1);
         self.session.subsystem(name, b"").await
@@ -66,8 +66,8 @@ impl SshConnection {
         self.path_stats.rtt
     }
 
-    /// Removes and returns the gauge of the path; `None` behind a jump host or a ProxyCommand. The gauge does not keep
-    /// the TCP connection open.
+    /// Removes and returns the gauge of the path; `None` behind a jump host or a ProxyCommand, and if the process had
+    /// no file descriptor left for it. The gauge does not keep the TCP connection open.
     pub fn take_gauge(&mut self) -> Option<RttGauge> {
         self.path_stats.gauge.take()
     }

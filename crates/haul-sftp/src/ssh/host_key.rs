@@ -73,7 +73,7 @@ impl HostKeyJudge {
     /// Returns an error unless the key is accepted.
     ///
     /// # Errors
-    /// `Unauthenticated`, not to be retried, for a key that is not accepted.
+    /// `Unauthenticated`, not to be retried, for a key that is not accepted; errors of the prompter.
     pub async fn judge(&self, known: &KnownHosts, key: &HostKey) -> Result<()> {
         if let Some(bits) = key.rsa_bits.filter(|&bits| bits < self.required_rsa_bits) {
             return Err(self.refuse(format!(

@@ -1,5 +1,5 @@
-//! SSH options of the user, before any SSH configuration file is read. All hosts of a run have the same, except for
-//! the password.
+//! SSH options of the user, before any SSH configuration file is read. All hosts of a run have the same options, except
+//! for the password; jump hosts have fewer.
 
 use std::path::PathBuf;
 

@@ -82,7 +82,7 @@ async fn the_client_conforms_on_hauls_own_server() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_client_conforms_on_hauls_own_server_with_few_handles_per_session() {
-    // The suite writes twenty files at once, which then need a lane each.
+    // The suite writes twenty files at once, which then need at least ten lanes.
     for handles in [1, 2] {
         conforms_on_haul(|builder| builder.max_handles(handles).max_sessions(64)).await;
     }

@@ -1,4 +1,4 @@
-//! Servers other than OpenSSH: a file is copied up and down while the keys are renewed every mebibyte, by
+//! Servers other than OpenSSH: a file is copied up and down while the keys are renewed about every mebibyte, by
 //! haul, by the server, and by both (Dropbear: by haul only). ProFTPD is tested for its digests.
 //!
 //! Servers come from Debian's packages; for those that are only libraries, the programs in `tests/peers`

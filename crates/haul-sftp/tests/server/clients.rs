@@ -29,7 +29,7 @@ fn same(a: &Path, b: &Path) {
     assert!(fs::read(a).unwrap() == fs::read(b).unwrap(), "{} and {}", a.display(), b.display());
 }
 
-/// A tree for copying: `tree/a/b/file`, an empty file, an empty directory.
+/// Makes a tree for copying: `a/b/file`, an empty file, an empty directory.
 fn tree(root: &Path) {
     fs::create_dir_all(root.join("a/b")).unwrap();
     fs::create_dir_all(root.join("empty")).unwrap();

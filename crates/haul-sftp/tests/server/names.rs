@@ -30,7 +30,7 @@ async fn listed(client: &mut Client, path: &str) -> Vec<(Vec<u8>, String)> {
 }
 
 #[tokio::test]
-async fn every_name_that_the_file_system_allows_is_accepted() {
+async fn unusual_names_are_accepted_and_impossible_ones_refused() {
     let dir = ServedDir::new();
     let mut client = dir.session().await;
     let long = vec![b'x'; 255];

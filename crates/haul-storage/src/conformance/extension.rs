@@ -17,7 +17,7 @@ pub(super) async fn find_returns_none_for_a_missing_path(fixture: Fixture) -> Ou
 pub(super) async fn missing_parent_directories_are_created(fixture: Fixture) -> Outcome {
     let path = fixture.path("a/b/c/d")?;
     ensure!(fixture.storage.create_dir_all(&path).await?, "the path counts as existing");
-    ensure!(fixture.storage.stat(&path).await?.is_dir(), "the last one does not exist");
+    ensure!(fixture.storage.stat(&path).await?.is_dir(), "the last one is not a directory");
     ensure!(!fixture.storage.create_dir_all(&path).await?, "the path counts as new again");
     ensure!(!fixture.storage.create_dir_all(&RelPath::root()).await?, "the root counts as new");
     Ok(())

@@ -152,7 +152,7 @@ pub(super) struct Verdict {
 }
 
 impl Faults {
-    /// Begins a rule about calls of `operation`: all of them, unless [`When::nth`], [`When::first`] or
+    /// Begins a rule about calls of `operation`: all of them, unless [`When::path`], [`When::nth`], [`When::first`] or
     /// [`When::from`] selects some.
     pub fn on(&self, operation: Operation) -> When {
         When { faults: self.clone(), operation: Some(operation), path: None, calls: 1..=u64::MAX }
@@ -294,13 +294,14 @@ impl When {
         self.add(Effect::Fail(Failure { kind, retry: Some(retry) }));
     }
 
-    /// The call takes effect, but fails: the response got lost. Does nothing to [`Operation::Read`].
+    /// The call takes effect, but fails: the response got lost. Does nothing to [`Operation::Read`];
+    /// [`Operation::CopyFrom`] fails without effect.
     pub fn lose_response(self, kind: ErrorKind) {
         self.add(Effect::LoseResponse(Failure { kind, retry: None }));
     }
 
-    /// The call fails after the first `bytes` bytes were read or written. A write that is not longer succeeds, and a
-    /// `write_whole` that fails writes nothing.
+    /// The call fails after the first `bytes` bytes were read or written; a `read_at` that is not longer fails at its
+    /// end. Other calls that are not longer succeed, and a `write_whole` that fails writes nothing.
     pub fn tear(self, bytes: u64, kind: ErrorKind) {
         self.add(Effect::Tear(bytes, Failure { kind, retry: None }));
     }

@@ -130,7 +130,7 @@ impl FromStr for OwnerArg {
     }
 }
 
-/// The ID of a user or group, given as a number or as a name known on this machine.
+/// The ID of a user or group, given as a number or as a name known on this machine; `None` for an empty text.
 fn number(
     text: &str,
     what: &str,

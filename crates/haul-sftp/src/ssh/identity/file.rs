@@ -11,7 +11,7 @@ use super::pem::{self, Encrypted};
 use super::short;
 use crate::ssh::options::Secret;
 
-/// Largest key file that is read. RSA keys of 16 384 bits have 13 KiB.
+/// Largest key file that is read. RSA keys of 16 384 bits have 13 kB.
 const LARGEST: u64 = 1 << 20;
 
 /// The result of reading a path of IdentityFile.

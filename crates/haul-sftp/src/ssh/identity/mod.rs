@@ -108,7 +108,7 @@ fn arrange(
     mut identities: Identities,
 ) -> Identities {
     let socket = config.agent.clone().unwrap_or_default();
-    // A key may be there with its certificate.
+    // The agent may list a key twice: alone, and with its certificate.
     let of_one_key =
         |pair: &[AgentIdentity]| pair[0].public_key().key_data() == pair[1].public_key().key_data();
     let are_several = !held.windows(2).all(of_one_key);
@@ -362,8 +362,9 @@ pub struct Signing<'a> {
 
 #[async_trait]
 impl SignWith for Signing<'_> {
-    /// A security key has to be touched. An agent may prompt for each signature (`ssh-add -c`, or a smart card): of
-    /// several keys of which none is named, it signs only with one that the server would accept.
+    /// A security key has to be touched, and an encrypted file needs its passphrase. An agent may prompt for each
+    /// signature (`ssh-add -c`, or a smart card), so one of several keys that no file names signs only if the server
+    /// is likely to accept it.
     fn is_silent(&self) -> bool {
         let touched = |key: &PublicKey| key.algorithm().as_str().starts_with("sk-");
         if self.candidate.public.as_ref().is_some_and(touched) {

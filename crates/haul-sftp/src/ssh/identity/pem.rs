@@ -41,7 +41,7 @@ pub struct Encrypted {
 enum Encryption {
     /// DEK-Info.
     Headers { cipher: Cipher, iv: Vec<u8> },
-    /// PBES2; `bytes` has the whole key file.
+    /// PBES2; `bytes` is the whole PKCS #8 structure.
     Pbes2,
     /// PKCS #12: PBE-SHA1-3DES, or PBE-SHA1-2DES with two keys.
     Pkcs12 { keys: usize, salt: Vec<u8>, rounds: u32 },
@@ -241,7 +241,7 @@ impl Cipher {
         }
     }
 
-    /// Length of a block in bytes.
+    /// Length of the IV in bytes: one block.
     const fn iv(self) -> usize {
         match self {
             Self::Des | Self::TripleDes => 8,

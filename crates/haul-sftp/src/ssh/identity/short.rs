@@ -12,7 +12,8 @@ use zeroize::Zeroizing;
 /// Bytes of a scalar of P-256.
 const SCALAR: usize = 32;
 
-/// Reads such a key, with its passphrase if it is encrypted; `None` for other keys.
+/// Reads a P-256 key whose scalar has at most 32 bytes, with its passphrase if it is encrypted; `None` for other keys,
+/// and if the passphrase is wrong or missing.
 pub fn read(text: &str, passphrase: Option<&str>) -> Option<PrivateKey> {
     let private = match passphrase {
         Some(passphrase) => decrypted(text, passphrase)?,

@@ -127,7 +127,8 @@ impl Incoming {
     ///
     /// # Errors
     /// `Unsupported` if the server has no such subsystem or cannot run its program; `Unreachable` if the
-    /// connection was lost or the remote program failed, with its standard error.
+    /// connection was lost or the remote program failed, with its standard error; `Protocol` if the server violated
+    /// the protocol.
     pub async fn next(&mut self) -> Result<Option<Bytes>> {
         loop {
             if self.is_closed {
@@ -222,7 +223,7 @@ impl Outgoing {
     /// message for the rest of this one.
     ///
     /// # Errors
-    /// `Unreachable` if the channel is closed or the connection lost.
+    /// `Unreachable` if the channel is closed or the connection lost; `Protocol` if the server violated the protocol.
     pub async fn send(&self, bytes: Bytes) -> Result<()> {
         self.send_all(&[&bytes]).await
     }

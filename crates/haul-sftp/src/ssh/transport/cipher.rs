@@ -29,7 +29,7 @@ pub const LENGTH: usize = 4;
 /// Bytes of the tag of both AEADs.
 const TAG: usize = 16;
 
-/// Bytes to decrypt for an encrypted length field: one block.
+/// Bytes of an AES block. A whole one is decrypted to read an encrypted length field.
 const AES_BLOCK: usize = 16;
 
 /// A negotiated cipher with its MAC.

@@ -207,7 +207,7 @@ impl Connection {
         let _ = self.closing.subscribe().wait_for(|closing| *closing).await;
     }
 
-    /// Waits for output and returns it, in exchange for `buffer`. `None` if nothing more must be written.
+    /// Waits for output and returns it, in exchange for `buffer`. `None` if nothing more is to be written.
     pub async fn next_output(&self, mut buffer: Vec<u8>) -> Option<Vec<u8>> {
         buffer.clear();
         loop {
@@ -230,7 +230,7 @@ impl Connection {
         }
     }
 
-    /// Whether the first keys are in use.
+    /// Whether the first key exchange is complete at our end, and the connection has not ended.
     pub fn is_open(&self) -> bool {
         self.state.session_id.get().is_some() && self.state.end().is_none()
     }

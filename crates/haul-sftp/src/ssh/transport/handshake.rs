@@ -169,7 +169,7 @@ impl Handshake {
     /// confirmed that it would accept the key, which costs one more RTT.
     ///
     /// # Errors
-    /// The connection was lost; the signer's errors.
+    /// The connection was lost, or the response is late or malformed; the signer's errors.
     pub async fn public_key(
         &mut self,
         half: &PublicHalf,
@@ -206,7 +206,7 @@ impl Handshake {
     /// Sends a password.
     ///
     /// # Errors
-    /// The connection was lost; the server requires a password change first.
+    /// The connection was lost, or the response is late or malformed; the server requires a password change first.
     pub async fn password(&mut self, password: &Secret) -> Result<AuthResponse> {
         let mut request = Zeroizing::new(self.request(b"password"));
         request.boolean(false);
@@ -227,7 +227,7 @@ impl Handshake {
     /// Starts keyboard-interactive: requests its prompts.
     ///
     /// # Errors
-    /// The connection was lost.
+    /// The connection was lost, or the response is late or malformed.
     pub async fn request_prompts(&mut self) -> Result<AuthResponse> {
         let mut request = self.request(b"keyboard-interactive");
         request.string(b"");
@@ -240,7 +240,7 @@ impl Handshake {
     /// Sends what the user entered, one response for each prompt.
     ///
     /// # Errors
-    /// The connection was lost.
+    /// The connection was lost, or the response is late or malformed.
     pub async fn respond_to_prompts(&mut self, responses: &[Secret]) -> Result<AuthResponse> {
         let mut info_response = Zeroizing::new(vec![message::USERAUTH_INFO_RESPONSE]);
         info_response.u32(super::wire::length(responses.len()));
@@ -330,7 +330,7 @@ impl Handshake {
     /// followed by the messages that open the channel.
     ///
     /// # Errors
-    /// The connection was lost.
+    /// The connection was lost, or libssh's response to the service request is late.
     async fn send_request(&mut self, request: &[u8], may_be_last: bool) -> Result<()> {
         let mut service = None;
         if !self.service_requested {

@@ -86,7 +86,7 @@ impl Sink {
     }
 }
 
-/// As `BrokenPipe`, so that `End::before_keys` treats a broken tunnel like a socket that was reset.
+/// Converts a tunnel's error to `BrokenPipe`: `End::before_keys` then treats it like a socket that was reset.
 fn broken(error: &haul_storage::Error) -> io::Error {
     io::Error::new(io::ErrorKind::BrokenPipe, error.to_string())
 }

@@ -119,7 +119,8 @@ impl Memory {
         self.store(None);
     }
 
-    /// Stores the guess for later runs. Errors are ignored: they only cost a later run two RTTs.
+    /// Stores the guess for later runs; `None` removes a stored one. Errors are ignored: they only cost a later run two
+    /// RTTs.
     fn store(&self, guess: Option<Guess>) {
         let (Some(file), Ok(runtime)) = (self.stored.clone(), Handle::try_current()) else {
             return;
@@ -180,7 +181,7 @@ impl Stored {
         {
             return Ok(stored);
         }
-        // Complete before it gets its name. If two runs create one at once, the last one stays.
+        // The salt is complete before it gets its name. If two runs create one at once, the last one stays.
         let mut salt = [0; SALT];
         fs::File::open("/dev/urandom")?.read_exact(&mut salt)?;
         let new = self.directory.join(format!("salt.{}", std::process::id()));
@@ -342,9 +343,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn connections_do_not_wait_for_failed_ones_nor_on_short_paths_nor_for_non_openssh() {
+    async fn connections_do_not_wait_for_failed_ones_nor_for_non_openssh() {
         let memory = without_file();
         let first = memory.expected(LONG_RTT).await;
+        // On a short path, the second connection proceeds step by step while the first one negotiates.
         assert_eq!(memory.expected(Some(Duration::from_millis(1))).await.guess, None);
         let (second, ()) = tokio::join!(memory.expected(LONG_RTT), async {
             tokio::task::yield_now().await;

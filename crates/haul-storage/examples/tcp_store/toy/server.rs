@@ -32,7 +32,7 @@ async fn serve(mut stream: TcpStream, tree: Arc<Mutex<Tree>>) {
     parts.into_iter().for_each(|part| tree.discard(part));
 }
 
-/// `parts` are the contents created on this connection; they are discarded with it.
+/// `parts` are the contents created on this connection; those without a name are discarded with it.
 async fn handle_requests(
     stream: &mut TcpStream,
     tree: &Mutex<Tree>,
