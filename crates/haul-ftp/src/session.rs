@@ -138,6 +138,23 @@ impl Parked {
     }
 }
 
+/// A session whose server may be silent for [`HASH_SILENCE`]. The usual limit applies again once this is dropped, which
+/// includes an exchange that is abandoned.
+struct LongSilence<'a>(&'a mut Session);
+
+impl<'a> LongSilence<'a> {
+    fn allow(session: &'a mut Session) -> Self {
+        session.control.set_silence(session.patience.silence.max(HASH_SILENCE));
+        Self(session)
+    }
+}
+
+impl Drop for LongSilence<'_> {
+    fn drop(&mut self) {
+        self.0.control.set_silence(self.0.patience.silence);
+    }
+}
+
 impl Session {
     pub(crate) fn new(
         control: Control,
@@ -193,10 +210,7 @@ impl Session {
             self.exchange(&[Command::new("OPTS", format!("HASH {SHA_256}"))?]).await?;
             self.selected_hash = true;
         }
-        let usual = self.control.silence();
-        self.control.set_silence(usual.max(HASH_SILENCE));
-        let replies = self.exchange(&[command]).await;
-        self.control.set_silence(usual);
+        let replies = LongSilence::allow(self).0.exchange(&[command]).await;
         replies?.pop().ok_or_else(|| protocol("read the digest", "a reply is missing"))
     }
 

@@ -209,7 +209,9 @@ fn parse(variable: &'static str, value: &str) -> Result<Proxy, ProxyError> {
         let text = decode(text.as_bytes()).and_then(|bytes| String::from_utf8(bytes).ok());
         text.filter(|text| !text.chars().any(char::is_control)).ok_or_else(malformed)
     };
-    let user = user.filter(|user| protocol == Protocol::Http || !user.is_empty());
+    // Without a name and a password, there is no login with a SOCKS proxy; with a password alone, it is refused below.
+    let user =
+        user.filter(|user| protocol == Protocol::Http || !user.is_empty() || password.is_some());
     let proxy = Proxy {
         origin,
         protocol,

@@ -2,7 +2,7 @@
 //! declaration of `D`. The size of the tree is bounded by that of the request, its depth by `XML_DEPTH`.
 
 use quick_xml::NsReader;
-use quick_xml::events::{BytesStart, Event};
+use quick_xml::events::{BytesRef, BytesStart, Event};
 use quick_xml::name::{NamespaceResolver, PrefixDeclaration, ResolveResult};
 
 use super::limits;
@@ -136,7 +136,9 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Element, Malformed> {
                 open.push(element(&start, reader.resolver())?);
                 continue;
             }
-            Event::Empty(start) if root.is_none() => element(&start, reader.resolver())?,
+            Event::Empty(start) if root.is_none() && open.len() < limits::XML_DEPTH => {
+                element(&start, reader.resolver())?
+            }
             Event::End(_) => open.pop().ok_or(Malformed)?,
             Event::Eof => return root.filter(|_| open.is_empty()).ok_or(Malformed),
             Event::Text(text) => {
@@ -149,12 +151,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Element, Malformed> {
                 continue;
             }
             Event::GeneralRef(name) => {
-                let is_known =
-                    matches!(&*name.borrow().into_inner(), "lt" | "gt" | "amp" | "apos" | "quot");
-                let is_character = matches!(name.resolve_char_ref(), Ok(Some(c)) if is_xml(c));
-                if !is_known && !is_character {
-                    return Err(Malformed);
-                }
+                check_reference(&name)?;
                 add_text(&mut open, format!("&{};", name.into_inner()))?;
                 continue;
             }
@@ -166,6 +163,23 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Element, Malformed> {
             None => root = Some(closed),
         }
     }
+}
+
+/// Checks that a reference is to a character, or to an entity that needs no declaration.
+fn check_reference(name: &BytesRef<'_>) -> Result<(), Malformed> {
+    let is_known = matches!(&**name, "lt" | "gt" | "amp" | "apos" | "quot");
+    let is_character = matches!(name.resolve_char_ref(), Ok(Some(c)) if is_xml(c));
+    if is_known || is_character { Ok(()) } else { Err(Malformed) }
+}
+
+/// Checks the references in an attribute value, which the reader does not look at. Returns the value so that it can be
+/// written between double quotes.
+fn attribute_value(value: &str) -> Result<String, Malformed> {
+    for after in value.split('&').skip(1) {
+        let (name, _) = after.split_once(';').ok_or(Malformed)?;
+        check_reference(&BytesRef::new(name))?;
+    }
+    Ok(value.replace('"', "&quot;").replace('<', "&lt;"))
 }
 
 fn add_text(open: &mut [Element], text: String) -> Result<(), Malformed> {
@@ -192,7 +206,7 @@ fn element(start: &BytesStart<'_>, resolver: &NamespaceResolver) -> Result<Eleme
             None => {}
         }
         let (namespace, local) = resolver.resolve_attribute(attribute.key);
-        let value = attribute.value.replace('"', "&quot;").replace('<', "&lt;");
+        let value = attribute_value(&attribute.value)?;
         attributes.push((self::name(&namespace, local.into_inner())?, value));
     }
     Ok(Element { name, attributes, children: Vec::new() })
@@ -203,9 +217,7 @@ fn name(namespace: &ResolveResult<'_>, local: &str) -> Result<Name, Malformed> {
         ResolveResult::Bound(namespace) if namespace.into_inner().len() > limits::NAMESPACE => {
             return Err(Malformed);
         }
-        ResolveResult::Bound(namespace) => {
-            namespace.into_inner().replace('"', "&quot;").replace('<', "&lt;")
-        }
+        ResolveResult::Bound(namespace) => attribute_value(namespace.into_inner())?,
         ResolveResult::Unbound => String::new(),
         ResolveResult::Unknown(_) => return Err(Malformed),
     };
@@ -271,6 +283,8 @@ mod tests {
     #[test]
     fn malformed_and_harmful_xml_is_refused() {
         let deep = format!("{}{}", "<a>".repeat(20_000), "</a>".repeat(20_000));
+        let most = limits::XML_DEPTH;
+        let deep_and_empty = format!("{}<a/>{}", "<a>".repeat(most), "</a>".repeat(most));
         let long = format!("<a xmlns=\"urn:{}\"/>", "x".repeat(limits::NAMESPACE));
         for text in [
             "",
@@ -289,6 +303,12 @@ mod tests {
             "<1a/>",
             "<a\u{d7}/>",
             "<a>&x;</a>",
+            "<a b=\"&x;\"/>",
+            "<a b=\"&\"/>",
+            "<a b=\"&#1;\"/>",
+            "<a xmlns=\"a&b\"/>",
+            "<b:a xmlns:b=\"&x;\"/>",
+            &deep_and_empty,
             "<!DOCTYPE a [<!ENTITY x \"y\">]><a>&x;</a>",
             &deep,
             &long,

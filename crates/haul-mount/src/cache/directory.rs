@@ -113,6 +113,10 @@ impl Directory {
             let entry = entry?;
             let name = entry.file_name();
             let Some(first) = name.to_str().filter(|name| name.len() == 2) else { continue };
+            // Other files that the user put here are none of the cache.
+            if !entry.file_type()?.is_dir() {
+                continue;
+            }
             for entry in fs::read_dir(entry.path())? {
                 let name = entry?.file_name();
                 blocks.extend(name.to_str().and_then(|name| parse(first, name)));
@@ -229,6 +233,8 @@ mod tests {
         for name in [1, 2, u128::MAX] {
             cache.write(&key(name), b"content").unwrap();
         }
+        // A file of somebody else.
+        fs::write(cache.path().join("ab"), "").unwrap();
         cache.save_order(&[2, 1]).unwrap();
         assert_eq!(cache.blocks().unwrap(), [(2, 7), (1, 7), (u128::MAX, 7)]);
         cache.remove(2, 7);

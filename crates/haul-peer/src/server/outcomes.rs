@@ -180,7 +180,10 @@ impl Outcomes {
         while self.ended.len() > limits::OUTCOMES || self.bytes > limits::OUTCOMES_BYTES {
             let Some((_, oldest)) = self.ended.first_key_value() else { break };
             let oldest = *oldest;
-            if matches!(self.remove(oldest), Some(State::Known { .. })) {
+            // Outcomes end in another order than that of their numbers: the highest number counts.
+            if matches!(self.remove(oldest), Some(State::Known { .. }))
+                && !self.is_forgotten(oldest)
+            {
                 self.forgotten = Some(oldest);
             }
         }
@@ -285,6 +288,20 @@ mod tests {
             outcomes.cancel(id);
         }
         assert!(outcomes.requests.len() <= limits::OUTCOMES + 1);
+    }
+
+    #[test]
+    fn a_forgotten_request_stays_refused_when_one_with_a_lower_number_is_forgotten_later() {
+        let mut outcomes = Outcomes::default();
+        let long = Bytes::from(vec![0; limits::OUTCOMES_BYTES / 2 + 1]);
+        outcomes.begin(1, 0, false);
+        outcomes.begin(2, 0, false);
+        for id in [2, 1, 3] {
+            outcomes.begin(id, 0, false);
+            outcomes.finish(id, &long, None);
+        }
+        assert_eq!(outcomes.begin(1, 0, true), Begin::Refuse);
+        assert_eq!(outcomes.begin(2, 0, true), Begin::Refuse);
     }
 
     #[test]

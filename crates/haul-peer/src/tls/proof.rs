@@ -96,6 +96,12 @@ impl fmt::Debug for Binding {
     }
 }
 
+/// Labels of the client's and the server's key from a ticket's secret.
+const FROM_SECRET: [&[u8]; 2] = [b"haul peer 1 client", b"haul peer 1 server"];
+
+/// Labels of the client's and the server's key from a session's token.
+const FROM_TOKEN: [&[u8]; 2] = [b"haul peer 1 lane client", b"haul peer 1 lane server"];
+
 /// The keys of both sides' proofs. A key from a secret and one from a token never make the same
 /// proofs, as they have other labels.
 #[derive(Clone)]
@@ -110,7 +116,7 @@ impl ProofKey {
     /// # Errors
     /// If the cryptographic library fails.
     pub fn from_secret(secret: &[u8; 16]) -> Result<Self> {
-        Self::derive(secret, b"haul peer 1 client", b"haul peer 1 server")
+        Self::derive(secret, FROM_SECRET)
     }
 
     /// For the other lanes of a session: from the session's token.
@@ -118,10 +124,10 @@ impl ProofKey {
     /// # Errors
     /// If the cryptographic library fails.
     pub fn from_token(token: &[u8; 32]) -> Result<Self> {
-        Self::derive(token, b"haul peer 1 lane client", b"haul peer 1 lane server")
+        Self::derive(token, FROM_TOKEN)
     }
 
-    fn derive(secret: &[u8], client: &[u8], server: &[u8]) -> Result<Self> {
+    fn derive(secret: &[u8], [client, server]: [&[u8]; 2]) -> Result<Self> {
         let secret = hkdf::Salt::none(hkdf::HKDF_SHA256).extract(secret);
         let key = |label: &[u8]| match secret.expand(&[label], hmac::HMAC_SHA256) {
             Ok(key) => Ok(hmac::Key::from(key)),
@@ -258,9 +264,9 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_and_a_token_of_zeros_make_different_proofs() {
-        let secret = ProofKey::from_secret(&[0; 16]).unwrap();
-        let token = ProofKey::from_token(&[0; 32]).unwrap();
+    fn a_secret_and_a_token_of_the_same_bytes_make_different_proofs() {
+        let secret = ProofKey::derive(&[7; 16], FROM_SECRET).unwrap();
+        let token = ProofKey::derive(&[7; 16], FROM_TOKEN).unwrap();
         let binding = binding([0; 16]);
         for role in [Role::Client, Role::Server] {
             assert_ne!(prove(&secret, role, &binding), prove(&token, role, &binding));

@@ -37,9 +37,12 @@ impl Directories {
 
     /// Remembers a directory, whose ancestors must be known.
     pub(super) fn learn(&self, directory: RelPath) {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         let mut known = self.lock();
         if known.len() >= MAX_KNOWN {
             known.clear();
+            // `forget` does not search them for what is below a directory that is not known.
+            made.clear();
             // `forget` relies on the ancestors of a known directory being known.
             let mut ancestor = directory.parent();
             while let Some(path) = ancestor.filter(|path| !path.is_root()) {
@@ -52,12 +55,11 @@ impl Directories {
 
     /// Remembers a directory that was just created.
     pub(super) fn made(&self, directory: RelPath) {
+        self.learn(directory.clone());
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         if made.len() < MAX_KNOWN {
-            made.insert(directory.clone());
+            made.insert(directory);
         }
-        drop(made);
-        self.learn(directory);
     }
 
     /// Whether this run is known to have created a directory.
@@ -97,6 +99,22 @@ mod tests {
         directories.learn(path("a/b"));
         assert_eq!(directories.unknown(&path("a/b/c")), [path("a/b/c")]);
         assert_eq!(directories.unknown(&RelPath::root()), []);
+    }
+
+    #[test]
+    fn a_directory_that_was_made_is_forgotten_although_the_cache_was_cleared() {
+        let directories = Directories::default();
+        directories.learn(path("a"));
+        directories.made(path("a/b"));
+        for number in 0..MAX_KNOWN {
+            directories.learn(path(&format!("other{number}")));
+        }
+        directories.forget(&path("a"));
+        assert!(!directories.is_made(&path("a/b")));
+        directories.made(path("c"));
+        assert!(directories.is_made(&path("c")));
+        directories.forget(&path("c"));
+        assert!(!directories.is_made(&path("c")));
     }
 
     #[test]

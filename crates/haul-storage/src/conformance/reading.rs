@@ -8,7 +8,7 @@ use futures_util::future::try_join_all;
 
 use super::fixture::{Fixture, Outcome, block, content, fresh, read, same};
 use super::sizes::{BEYOND, LENGTHS, RANGED, STARTS};
-use crate::{CreateOptions, ErrorKind, Metadata, Range, ReadAt, Timestamp};
+use crate::{Block, CreateOptions, ErrorKind, Metadata, Range, ReadAt, Timestamp};
 
 pub(super) async fn every_range_is_right(fixture: Fixture) -> Outcome {
     let whole = content(RANGED, 1);
@@ -161,20 +161,37 @@ pub(super) async fn a_file_removed_during_a_read_is_detected_or_read_unchanged(
     let path = fixture.put("file", &old).await?;
     let reader = fixture.storage.open(&path).await?;
     let mut blocks = reader.read_at(Range::new(0, RANGED));
+    let mut found = Vec::new();
     if let Some(first) = blocks.next().await {
-        first?;
+        append(&mut found, &first?);
     }
     // Some storages do not remove open files.
     if fixture.storage.remove(&path).await.is_ok() {
+        let rest: Vec<_> = blocks.collect().await;
+        let rest: Result<Vec<_>, _> = rest.into_iter().collect();
+        let whole = rest.map(|rest| {
+            rest.iter().for_each(|block| append(&mut found, block));
+            found
+        });
+        is_old_or_detected(&*reader, &old, whole.ok()).await?;
         detected_or_unchanged(&*reader, &old).await?;
     }
     Ok(())
 }
 
-/// Either the old content is read, or a read fails, or the recheck returns another identity.
+fn append(bytes: &mut Vec<u8>, block: &Block) {
+    block.pieces().iter().for_each(|piece| bytes.extend_from_slice(piece));
+}
+
+/// Reads the file again: either the old content is read, or the read fails, or the recheck returns another identity.
 async fn detected_or_unchanged(reader: &dyn ReadAt, old: &[u8]) -> Outcome {
-    let Ok(found) = read(reader, Range::new(0, old.len() as u64)).await else { return Ok(()) };
-    if found == old {
+    let found = read(reader, Range::new(0, old.len() as u64)).await.ok();
+    is_old_or_detected(reader, old, found).await
+}
+
+/// Either `found`, which was read, is the old content, or the read failed, or the recheck returns another identity.
+async fn is_old_or_detected(reader: &dyn ReadAt, old: &[u8], found: Option<Vec<u8>>) -> Outcome {
+    if found.is_none_or(|found| found == old) {
         return Ok(());
     }
     let now = reader.recheck().await;

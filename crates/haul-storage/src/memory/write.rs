@@ -183,19 +183,18 @@ impl WriteAt for MemoryWriter {
     }
 
     async fn copy_from(&self, source: &dyn ReadAt, range: Range) -> Result<bool> {
+        const COPY: Operation = Operation::CopyFrom;
+        let (shared, path) = (&self.shared, &self.path);
+        let call = shared.begin(COPY, path).await?;
+        shared.wait_rtt(COPY, path).await?;
         let source = (source as &dyn Any).downcast_ref::<MemoryReader>();
-        let work = |_: &mut Tree| {
-            let Some(source) = source else { return Ok(None) };
-            if !self.shared.capabilities.server_copy {
-                return Ok(None);
-            }
-            Ok(Some(source.node().lock().data()?.read(range)))
+        let Some(source) = source.filter(|_| shared.capabilities.server_copy) else {
+            return shared.end(&call, path, false);
         };
-        let copied = self.shared.perform(Operation::CopyFrom, &self.path, work).await?;
-        let Some(block) = copied else { return Ok(false) };
-        let stored = self.store(range.start(), &block);
-        stored.map_err(|refusal| self.shared.error(Operation::CopyFrom, &self.path, refusal))?;
-        Ok(true)
+        let block = source.node().lock().data().map(|data| data.read(range));
+        let stored = block.and_then(|block| self.store(range.start(), &block));
+        stored.map_err(|refusal| shared.error(COPY, path, refusal))?;
+        shared.end(&call, path, true)
     }
 
     async fn sync(&self) -> Result<()> {

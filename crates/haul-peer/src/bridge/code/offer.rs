@@ -252,8 +252,14 @@ impl Sharer {
                 End::Lost(error) => {
                     if let Err(error) = self.restore(&mut current, error).await {
                         current.responder.0.end();
-                        let cause = error.to_string();
-                        return self.observer.notify(at, CodeEvent::Lost { cause });
+                        // A receiver may have got the ticket meanwhile, or have it without having confirmed it.
+                        return match current.responder.0.granted() {
+                            Some(from) => self.observer.notify(from, CodeEvent::Used),
+                            None => {
+                                let cause = error.to_string();
+                                self.observer.notify(at, CodeEvent::Lost { cause });
+                            }
+                        };
                     }
                 }
             }

@@ -50,7 +50,8 @@ impl Suite {
     /// Bytes of IV, key and MAC key that it needs. A MAC's key is as long as its tag (RFC 4253, 6.4; RFC 6668).
     pub fn material(self) -> Material<usize> {
         let aead = |iv, key| Material { iv, key, mac: 0 };
-        let ctr = |key| Material { iv: 16, key, mac: mac(self.mac).0.tag_len() };
+        let ctr =
+            |key| Material { iv: 16, key, mac: mac(self.mac).map_or(0, |(mac, _)| mac.tag_len()) };
         match self.cipher {
             "aes128-gcm@openssh.com" => aead(NONCE_LEN, 16),
             "aes256-gcm@openssh.com" => aead(NONCE_LEN, 32),
@@ -70,16 +71,19 @@ pub struct Material<T> {
     pub mac: T,
 }
 
-/// The MAC with this name, and whether it authenticates the ciphertext (`-etm`).
-fn mac(name: &str) -> (hmac::Algorithm, bool) {
-    let algorithm = if name.starts_with("hmac-sha2-256") {
-        hmac::HMAC_SHA256
-    } else if name.starts_with("hmac-sha2-512") {
-        hmac::HMAC_SHA512
-    } else {
-        hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY
+/// The MAC with this name, and whether it authenticates the ciphertext (`-etm`); `None` if it is not supported.
+fn mac(name: &str) -> Option<(hmac::Algorithm, bool)> {
+    let (name, is_etm) = match name.strip_suffix("-etm@openssh.com") {
+        Some(name) => (name, true),
+        None => (name, false),
     };
-    (algorithm, name.contains("-etm@"))
+    let algorithm = match name {
+        "hmac-sha2-256" => hmac::HMAC_SHA256,
+        "hmac-sha2-512" => hmac::HMAC_SHA512,
+        "hmac-sha1" => hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY,
+        _ => return None,
+    };
+    Some((algorithm, is_etm))
 }
 
 /// One direction's cipher.
@@ -106,7 +110,7 @@ impl Cipher {
     /// A cipher with derived keys.
     ///
     /// # Errors
-    /// An unsupported cipher, or key material of another length than [`Suite::material`].
+    /// An unsupported cipher or MAC, or key material of another length than [`Suite::material`].
     pub fn new(suite: Suite, material: &Material<Zeroizing<Vec<u8>>>) -> Result<Self, End> {
         let key = material.key.as_slice();
         let iv = material.iv.as_slice();
@@ -119,7 +123,8 @@ impl Cipher {
             let iv: [u8; 16] = iv.try_into().map_err(wrong)?;
             let context = EncryptionContext::Iv128(FixedLength::from(iv));
             let key = UnboundCipherKey::new(algorithm, key)?;
-            let (mac, over_ciphertext) = mac(suite.mac);
+            let (mac, over_ciphertext) = mac(suite.mac)
+                .ok_or_else(|| violation(format!("unsupported MAC {}", suite.mac)))?;
             Ok(Self::Ctr {
                 // The IV is derived together with the key, and both are used once.
                 stream: Box::new(StreamingEncryptingKey::less_safe_ctr(key, context)?),
