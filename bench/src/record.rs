@@ -1,8 +1,8 @@
 //! The format of a results file: one JSON object per line, with its type in the field `record`.
 //!
-//! A file begins with one [`Machine`]. Each [`Scenario`] precedes the [`Run`]s that belong to it. Sizes are in bytes,
-//! times in seconds, rates in bytes per second, unless a name says otherwise. A line is written as soon as its run
-//! has ended, so that an interrupted benchmark keeps its measurements.
+//! Each benchmark appends one [`Machine`] first. A [`Scenario`] precedes the [`Run`]s that belong to it. Sizes are in
+//! bytes, times in seconds, rates in bytes per second, unless a name says otherwise. A line is written as soon as its
+//! run has ended, so that an interrupted benchmark keeps its measurements.
 
 use serde::{Deserialize, Serialize};
 

@@ -226,7 +226,8 @@ fn is_program(path: &Path) -> bool {
     path.metadata().is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
 }
 
-/// The first line with a digit that the version command prints; `$TOOL` is the program.
+/// The first line with a digit that the version command prints, without the tool's name and cut to 60 characters;
+/// `unknown` if there is none. `$TOOL` is the program.
 fn version(command: &str, name: &str, path: &Path) -> String {
     let output = Command::new("sh")
         .args([OsStr::new("-c"), command.as_ref()])

@@ -198,7 +198,7 @@ fn written() -> (Scenario, Vec<Run>) {
     let title = "SFTP: one file written into a mount";
     let scenario = scenario(WRITTEN, title, Measure::MountWrite, Some(50.0), 400_000_000);
     let mut runs = Vec::new();
-    // rclone closes sooner, and has uploaded later.
+    // rclone closes the file sooner, but finishes the upload later.
     for (tool, closed, uploaded) in [("rclone", 1.0, 14.0), ("haul", 1.5, 8.0)] {
         for mut run in rounds(&scenario, tool, uploaded) {
             let part = |name: &str, seconds| Part { name: name.to_owned(), seconds };

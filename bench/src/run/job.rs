@@ -59,7 +59,7 @@ pub(super) struct CommandSpec<'a> {
 }
 
 impl Job {
-    /// Starts a command. Its output goes to the files `stdout` and `stderr` in its home directory.
+    /// Starts a command. Its output goes to the files `stdout` (unless it is piped) and `stderr` in its home directory.
     pub(super) fn start(spec: &CommandSpec<'_>, stage: &Stage) -> io::Result<Self> {
         let stdout = if spec.piped {
             Stdio::piped()

@@ -7,7 +7,7 @@ use crate::link::Means;
 /// Where a benchmark works, and what it overrides in its scenarios.
 #[derive(Debug)]
 pub struct Settings {
-    /// A directory with nothing but the guard's lock, which the guard removes.
+    /// The directory that the guard creates and removes; empty but for the guard's lock file.
     pub work: PathBuf,
     /// Where results are appended.
     pub results: PathBuf,

@@ -33,7 +33,7 @@ struct InFlight {
     samples: VecDeque<(Duration, u64)>,
 }
 
-/// Lists a file as in flight until it is dropped.
+/// A guard that lists a file as in flight until it is dropped.
 #[derive(Debug)]
 pub struct Shown<'a> {
     current: &'a Current,

@@ -53,7 +53,7 @@ impl ModeChanges {
         self.0.extend(others.0);
     }
 
-    /// The mode that results from `mode` (`0o7777`).
+    /// The mode that results from `mode`; both are bits of `0o7777`.
     pub fn apply(&self, mode: u32, is_directory: bool) -> u32 {
         let concerned = self.0.iter().filter(|change| match change.of {
             Of::All => true,

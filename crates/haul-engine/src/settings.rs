@@ -261,7 +261,7 @@ pub struct Settings {
     pub ledger: Ledger,
     /// The order in which files are copied; `None` is the order of the plan.
     pub order: Option<Order>,
-    /// Send [`crate::Event::Current`] with each [`crate::Event::Progress`].
+    /// Send [`crate::Event::Current`] before each [`crate::Event::Progress`] but the last.
     pub shows_current: bool,
     /// Interval at which [`crate::Event::Progress`] is sent.
     pub progress_interval: Duration,

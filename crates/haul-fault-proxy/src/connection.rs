@@ -1,7 +1,7 @@
 //! State machine of one proxied connection, from accept to close.
 //!
-//! Stalled, or connecting to the server; then open, where `pair` forwards the bytes; then possibly
-//! draining: it will be reset once the receiver has acknowledged all forwarded bytes.
+//! A connection is stalled, or connects to the server. Then it is open, and `pair` forwards the bytes. At the end it
+//! may be draining: it is reset once the receiver has acknowledged all forwarded bytes.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,6 +1,6 @@
 //! Decides which request gets the next permit: a priority queue for bytes that share one window.
 //!
-//! A member is a transfer or another reader that shares the window, with a memory limit of its own. A request is
+//! A member is a transfer, reader or writer that shares the window, with a memory limit of its own. A request is
 //! granted if the window has room for its bytes, and the memory of the member that made it. Higher classes go
 //! first, and within a class requests go in the order made. Two rules keep the queue fair:
 //!
@@ -39,8 +39,9 @@ pub struct Grants<T> {
     in_flight: u64,
     members: BTreeMap<u64, Member<T>>,
     waiting: usize,
-    /// Members that have joined and requests that have waited so far; both number the next one.
+    /// The number of the last member that joined.
     joined: u64,
+    /// The number of the last request that waited.
     requests: u64,
     /// How often each class was passed over since it was granted something.
     passed: [u32; CLASSES.len()],

@@ -27,7 +27,7 @@ pub struct HostLink {
     storage: Arc<dyn Storage>,
     /// The most lanes of several paths together, unless the target of one of them is higher.
     most: usize,
-    /// The number of lanes that this member last set on its storage, which others may have, too.
+    /// The number of lanes that this member last set on its storage, which other members may share.
     set: AtomicUsize,
 }
 

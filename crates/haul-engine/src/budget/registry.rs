@@ -49,8 +49,8 @@ impl LinkBudgets {
         self.join(settings, &Links::to_destination(storage), true, unlimited(settings))
     }
 
-    /// The share of a transfer over `links`. `writes` is true if the destination is behind one of them; `on_disk` is
-    /// the decision without links, which is not shared.
+    /// The share of a transfer, reader or writer over `links`. `writes` is true if the destination is behind one of
+    /// them; `on_disk` is the decision without links, which is not shared.
     pub(crate) fn join(
         &self,
         settings: &Settings,

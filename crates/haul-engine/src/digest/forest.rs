@@ -2,9 +2,9 @@
 //!
 //! BLAKE3 is a binary tree over chunks of 1 KiB in which every left subtree is complete (BLAKE3 paper, section 2.1).
 //! A run of 2^n chunks at a multiple of 2^n chunks is therefore a subtree, whatever the length of the file. Two sibling
-//! subtrees of equal size are replaced by their parent at once. So the state is a forest of such subtrees with 32
-//! bytes each; their number is of the order of the gaps times the logarithm of the length. Parts of a chunk are
-//! stored as bytes until the chunk is complete or the file ends.
+//! subtrees of equal size are replaced by their parent at once. So the state is a forest of such subtrees, each reduced
+//! to a hash of 32 bytes; their number is of the order of the gaps times the logarithm of the length. Parts of a chunk
+//! are stored as bytes until the chunk is complete or the file ends.
 //!
 //! The root is computed differently from all other nodes, and which node is the root depends on the length of the file.
 //! So each subtree that begins at offset 0 also stores its value as the root.

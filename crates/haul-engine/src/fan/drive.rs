@@ -169,7 +169,7 @@ where
             for job in &mut jobs {
                 job.source = self.sources.view(&job.source, &seat);
                 if job.source.capabilities().medium == Medium::Link {
-                    // Bytes of this source pass its link once for all hosts: it needs the lanes of one, not the sum.
+                    // Bytes of this source pass its link once for all hosts: the lanes of one transfer are enough.
                     budgets = LinkBudgets::default();
                 }
             }

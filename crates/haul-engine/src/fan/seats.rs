@@ -103,7 +103,7 @@ impl Seats {
         }
     }
 
-    /// How long the host on `seat` may still wait for others.
+    /// The time that the host on `seat` may still spend waiting; `None` if the seat is free.
     pub fn patience(&mut self, seat: usize) -> Option<&mut Patience> {
         self.hosts.get_mut(seat)?.as_mut().map(|host| &mut host.patience)
     }

@@ -259,7 +259,7 @@ async fn a_source_without_ranges_is_read_from_its_start_once() {
 }
 
 #[tokio::test]
-async fn nothing_can_be_written_through_a_view() {
+async fn a_file_cannot_be_removed_through_a_view() {
     let hosts = hosts(1, 1 << 20, MemoryStorage::new());
     hosts.source.add_file("f", "x");
     let refused = hosts.views[0].remove(&path("f")).await.unwrap_err();

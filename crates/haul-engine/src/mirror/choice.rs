@@ -113,7 +113,7 @@ impl Choice {
         if now.saturating_sub(known.last_active) >= span {
             return false;
         }
-        // The range may wait behind others of the same mirror, or the mirror for a slow writer.
+        // The higher of both: the range may wait behind others of this mirror, or the mirror for a slow writer.
         let Some(rate) = known.rate(now).map(|rate| rate.max(range_rate)) else { return false };
         let rest = bytes as f64 / rate;
         rest > span.as_secs_f64()

@@ -298,8 +298,9 @@ impl ReadAt for MirrorReader {
         Ok(Metadata { modified, ..Metadata::default() })
     }
 
-    /// Rechecks all mirrors that have delivered bytes. One that does not respond in time after the others
-    /// counts as dropped: its bytes were checked as they arrived, as far as its protocol allows.
+    /// Rechecks the mirrors that have delivered bytes and were not dropped. One that fails, or does not respond in time
+    /// after the first, is ignored if another one is unchanged: its bytes were checked as they arrived, as far as its
+    /// protocol allows.
     async fn recheck(&self) -> Result<Identity> {
         let read = self.inner.read.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let read: Vec<_> = {

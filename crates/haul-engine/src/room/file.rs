@@ -86,7 +86,8 @@ async fn data_ranges(job: &Job, entry: &Entry) -> Result<u64> {
     Ok(sum)
 }
 
-/// The least bytes that a copy of a file takes: without holes, and divided by its number of hard links.
+/// The least bytes that a copy of a file takes: without holes, and divided by its number of hard links if the
+/// destination gets those links too.
 pub async fn stored(settings: &Settings, job: &Job, entry: &Entry) -> u64 {
     let bytes = data_bytes(job, entry).await;
     let linked = settings.preserve.hard_links && job.destination.capabilities().hard_links;

@@ -64,7 +64,7 @@ pub struct Room {
     has_many: bool,
     slot: Arc<Slot>,
     state: Mutex<State>,
-    /// True once the needs known at the start were compared with the free space.
+    /// True once the needs known at the start were compared with the free space, or will not be.
     started: watch::Sender<bool>,
     is_stopped: AtomicBool,
     /// Held by the file that is being admitted.
@@ -533,7 +533,8 @@ impl Room {
 }
 
 impl Target {
-    /// `None` if the jobs go to several storages, each of which may be full by itself, or to unrelated directories.
+    /// `None` without jobs, or if they go to several storages, each of which may be full by itself, or to unrelated
+    /// directories.
     fn of(jobs: &[Job]) -> Option<Self> {
         let first = jobs.first()?;
         if jobs.iter().any(|job| !Arc::ptr_eq(&job.destination, &first.destination)) {

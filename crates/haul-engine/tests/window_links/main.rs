@@ -1,9 +1,9 @@
 //! The window on simulated links: which share of each link it settles at, how soon, how steadily.
 //!
 //! `cargo test -p haul-engine --test window_links -- --nocapture` prints the table (`ONLY=NAME` one row,
-//! `POINTS=NAME` the decisions of one). Beside share, rounds and drops are those of an oracle: the best fixed lanes and
-//! window, known beforehand, in the same simulator and under the same conditions. Rounds are RTTs (10 ms on
-//! paths shorter than that) since the first lane was open. The goal of 95 % within 8 rounds cannot be reached
+//! `POINTS=NAME` the decisions of one). Next to its share, rounds and drops, a row has those of an oracle: the best
+//! fixed lanes and window, known beforehand, in the same simulator and under the same conditions. Rounds are RTTs
+//! (10 ms on paths shorter than that) since the first lane was open. The goal of 95 % within 8 rounds cannot be reached
 //! where one lane is not enough: the next ones open 9 RTTs later, unless a row has fewer, and their slow start
 //! from 14 KiB takes 7 more. So the assertions are 95 % and the oracle's time plus a little; the reason for
 //! weaker ones is at their row, or at a similar one.

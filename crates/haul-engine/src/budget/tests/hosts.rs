@@ -45,7 +45,7 @@ fn storages_that_share_lanes_are_on_one_host() {
     assert!(!same(&unnamed(), &unnamed()));
 }
 
-/// A storage on a link that names no host.
+/// A storage behind a link, whose location names no host.
 fn unnamed() -> Arc<MemoryStorage> {
     MemoryStorage::builder().with_link(SimulatedLink::new(Duration::ZERO, 1)).build()
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use haul_storage::{Block, BlockStream, Range, RangeSet};
 
-/// What requests room, that is, a permit.
+/// The requester of room, that is, of a permit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Requester {
     /// The file, for its next range.
