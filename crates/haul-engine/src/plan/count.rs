@@ -200,7 +200,7 @@ async fn count_directory(
             let below = below.strip_prefix(b"/").unwrap_or(below);
             let settings = &context.settings;
             let takes_part = !is_part_name(entry.path.name())
-                && settings.filter.takes(below, entry.is_dir())
+                && settings.filter.takes_in(job, below, entry.is_dir())
                 && settings.selection.takes(&entry);
             if !takes_part {
                 continue;

@@ -415,7 +415,7 @@ impl Walk<'_> {
         let root = self.job.job.source_path.as_bytes().len();
         let below = &path.as_bytes()[root..];
         let below = below.strip_prefix(b"/").unwrap_or(below);
-        if !context.settings.filter.takes(below, entry.is_dir()) {
+        if !context.settings.filter.takes_in(&self.job.job, below, entry.is_dir()) {
             return true;
         }
         if !context.settings.selection.takes(entry) {
