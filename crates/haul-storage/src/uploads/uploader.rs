@@ -56,10 +56,10 @@ impl Uploader {
         let path = journals.join(FILE);
         if number_in(&path).is_none() {
             let number = random_number()?;
-            // Of several processes that begin at once, the first one creates the file. A damaged file is replaced, as is
-            // any on a file system without hard links.
-            let is_created = !path.exists() && create_private(&path, number.as_bytes()).is_ok();
-            if !is_created {
+            // Of several processes that begin at once, the first one creates the file. A damaged file is replaced. So is a
+            // missing one on file systems without hard links, where creating it fails.
+            drop(create_private(&path, number.as_bytes()));
+            if number_in(&path).is_none() {
                 replace_private(&path, number.as_bytes())?;
             }
         }
