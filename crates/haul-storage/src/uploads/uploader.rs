@@ -56,8 +56,8 @@ impl Uploader {
         let path = journals.join(FILE);
         if number_in(&path).is_none() {
             let number = random_number()?;
-            // Of several processes that begin at once, the first one creates the file. A damaged file is replaced. So is a
-            // missing one on file systems without hard links, where creating it fails.
+            // Of several processes that begin at once, the first one creates the file. A damaged file is replaced, and
+            // a missing one too where creating it fails: file systems without hard links.
             drop(create_private(&path, number.as_bytes()));
             if number_in(&path).is_none() {
                 replace_private(&path, number.as_bytes())?;
