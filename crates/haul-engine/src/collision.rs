@@ -102,7 +102,7 @@ impl Destinations {
             let indices = self.by_path.get(&path).map_or(&[][..], Vec::as_slice);
             for other in self.before(job, indices) {
                 let Some(below) = directory.strip_prefix(&path) else { continue };
-                if !below.is_empty() && !filter.takes(below, true) {
+                if !below.is_empty() && !filter.takes_in(other, below, true) {
                     continue;
                 }
                 let source = source_path(other, below)?;
@@ -137,7 +137,7 @@ impl Destinations {
             let indices = self.by_path.get(&path).map_or(&[][..], Vec::as_slice);
             for other in self.before(job, indices) {
                 let Some(below) = destination.strip_prefix(&path) else { continue };
-                if !below.is_empty() && !settings.filter.takes(below, false) {
+                if !below.is_empty() && !settings.filter.takes_in(other, below, false) {
                     continue;
                 }
                 if let Some((source, is_above)) = copied(other, below, settings).await? {
@@ -178,8 +178,8 @@ impl Destinations {
                 found => found?,
             };
             let is_copied = found.is_some_and(|found| match found.is_dir() {
-                true => below.is_empty() || settings.filter.takes(below, true),
-                false => is_copied(&found, below, settings),
+                true => below.is_empty() || settings.filter.takes_in(other, below, true),
+                false => is_copied(other, &found, below, settings),
             });
             if is_copied {
                 return Ok(true);
@@ -211,7 +211,7 @@ async fn copied(
                 is_above = true;
             }
             found => {
-                let copied = found?.filter(|found| is_copied(found, below, settings));
+                let copied = found?.filter(|found| is_copied(job, found, below, settings));
                 return Ok(copied.map(|_| (source, is_above)));
             }
         }
@@ -219,9 +219,9 @@ async fn copied(
 }
 
 /// Whether a run copies the source entry `below` the source of a job, as a file or link.
-fn is_copied(entry: &Entry, below: &[u8], settings: &Settings) -> bool {
+fn is_copied(job: &Job, entry: &Entry, below: &[u8], settings: &Settings) -> bool {
     !matches!(entry.kind, EntryKind::Directory | EntryKind::Special(_))
-        && (below.is_empty() || settings.filter.takes(below, false))
+        && (below.is_empty() || settings.filter.takes_in(job, below, false))
         && settings.selection.takes(entry)
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use haul_storage::{DigestKind, RelPath};
 
-use crate::{Ledger, ModeChanges, Order, Selection};
+use crate::{Job, Ledger, ModeChanges, Order, Selection};
 
 /// A number that the engine determines by measuring, unless the caller fixes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -154,7 +154,11 @@ pub enum WindowProfile {
 
 /// Decides which paths are included. An excluded directory is not descended into.
 #[derive(Clone)]
-pub struct Filter(Arc<Predicate>);
+pub struct Filter {
+    predicate: Arc<Predicate>,
+    /// A path of the destination that no source is copied to, and that is not removed.
+    spared: Option<RelPath>,
+}
 
 type Predicate = dyn Fn(&[u8], bool) -> bool + Send + Sync;
 
@@ -162,12 +166,33 @@ impl Filter {
     /// A filter that includes the paths for which `predicate` returns true. Its arguments are the path below the
     /// source (names joined by `/`) and whether it is a directory.
     pub fn new(predicate: impl Fn(&[u8], bool) -> bool + Send + Sync + 'static) -> Self {
-        Self(Arc::new(predicate))
+        Self { predicate: Arc::new(predicate), spared: None }
     }
 
-    /// Whether `path` is included.
+    /// Also excludes what any job would copy to `path` of the destination, or remove there. Sources that go
+    /// elsewhere are included, whatever their names.
+    #[must_use]
+    pub fn sparing(self, path: RelPath) -> Self {
+        Self { spared: Some(path), ..self }
+    }
+
+    /// Whether `path`, below a source, is included.
     pub fn takes(&self, path: &[u8], is_directory: bool) -> bool {
-        (self.0)(path, is_directory)
+        (self.predicate)(path, is_directory)
+    }
+
+    /// Whether `path`, below the source and the destination of `job`, is included.
+    pub(crate) fn takes_in(&self, job: &Job, path: &[u8], is_directory: bool) -> bool {
+        !self.spares(job, path) && self.takes(path, is_directory)
+    }
+
+    fn spares(&self, job: &Job, path: &[u8]) -> bool {
+        let Some(spared) = &self.spared else { return false };
+        let root = &job.destination_path;
+        spared.as_bytes().strip_prefix(root.as_bytes()).is_some_and(|below| {
+            let below = if root.is_root() { Some(below) } else { below.strip_prefix(b"/") };
+            below == Some(path)
+        })
     }
 }
 

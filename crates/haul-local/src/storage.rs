@@ -22,7 +22,7 @@ use crate::options::LocalOptions;
 use crate::platform;
 use crate::read::LocalReader;
 use crate::volume::Volume;
-use crate::write::{COPY_STEP, LocalWriter, Part};
+use crate::write::{COPY_STEP, LocalWriter, Part, sync_directory};
 
 /// A local directory tree.
 #[derive(Debug, Clone)]
@@ -63,6 +63,14 @@ impl LocalStorage {
             volume.at("create", path, |directory, _| Ok(volume.journal(directory, path)))
         };
         self.run(path, find).await
+    }
+
+    /// Makes the name of `path` durable: syncs the directory that holds it.
+    pub(crate) async fn sync_name(&self, path: &RelPath) -> Result<()> {
+        let (volume, path) = (Arc::clone(&self.volume), path.clone());
+        let sync =
+            move || volume.at("sync directory", &path, |directory, _| sync_directory(directory));
+        self.pool.run(sync).await
     }
 
     /// Runs `work` on a disk thread, ahead of bulk work: it is short, and much else waits for it.

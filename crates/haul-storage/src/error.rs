@@ -115,6 +115,7 @@ struct Inner {
     hint: Option<String>,
     /// Consecutive attempts without progress.
     attempts: Option<u32>,
+    is_too_long: bool,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
@@ -131,6 +132,7 @@ impl Error {
                 detail: None,
                 hint: None,
                 attempts: None,
+                is_too_long: false,
                 source: None,
             }),
         }
@@ -147,9 +149,16 @@ impl Error {
 
     /// The file is longer than its storage allows: `NoSpace`, where free space does not help.
     pub fn too_long(operation: &'static str) -> Self {
-        Self::new(ErrorKind::NoSpace, operation).hinting(
+        let mut error = Self::new(ErrorKind::NoSpace, operation).hinting(
             "the file system cannot hold a file of this size, or a limit (ulimit -f) forbids it",
-        )
+        );
+        error.inner.is_too_long = true;
+        error
+    }
+
+    /// Whether the file is longer than its storage allows (see [`Error::too_long`]).
+    pub fn is_too_long(&self) -> bool {
+        self.inner.is_too_long
     }
 
     /// Sets the location, unless it is already known: the innermost one is kept.
@@ -392,5 +401,6 @@ mod tests {
         let error = Error::from_io("write", rustix::io::Errno::FBIG.into());
         assert_eq!(error.kind(), ErrorKind::NoSpace);
         assert!(error.hint().unwrap().contains("cannot hold a file of this size"), "{error}");
+        assert!(error.is_too_long());
     }
 }

@@ -108,27 +108,21 @@ impl Manifest {
             }
         }
         left_out.iter().rev().for_each(|index| drop(jobs.remove(*index)));
-        let mut guarded: Vec<RelPath> = jobs.iter().filter_map(|job| self.below(job)).collect();
-        guarded.sort();
-        guarded.dedup();
-        if guarded.is_empty() {
+        if !self.beside {
             return filter;
         }
         for job in &*jobs {
-            for path in &guarded {
-                let source = job.source_path.join_path(path);
-                // Errors here are ignored: the transfer reports them.
-                if let Ok(Some(_)) = job.source.find(&source).await
-                    && filter.takes(path.as_bytes(), false)
-                {
-                    let location = job.source.location().display(&source).to_string();
-                    warn(&location, LEFT_OUT);
-                }
+            let Some(path) = self.below(job) else { continue };
+            let source = job.source_path.join_path(&path);
+            // Errors here are ignored: the transfer reports them.
+            if let Ok(Some(_)) = job.source.find(&source).await
+                && filter.takes(path.as_bytes(), false)
+            {
+                let location = job.source.location().display(&source).to_string();
+                warn(&location, LEFT_OUT);
             }
         }
-        Filter::new(move |path, is_directory| {
-            !guarded.iter().any(|own| own.as_bytes() == path) && filter.takes(path, is_directory)
-        })
+        filter.sparing(self.path.clone())
     }
 
     /// Adds or removes an entry, as the event requires.

@@ -198,7 +198,7 @@ async fn count_directory(
             let below = entry.path.strip_prefix(&job.source_path).unwrap_or(entry.path.as_bytes());
             let settings = &context.settings;
             let takes_part = !is_part_name(entry.path.name())
-                && settings.filter.takes(below, entry.is_dir())
+                && settings.filter.takes_in(job, below, entry.is_dir())
                 && settings.selection.takes(&entry);
             if !takes_part {
                 continue;

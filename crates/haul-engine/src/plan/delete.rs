@@ -205,7 +205,7 @@ impl<'a> Pass<'a> {
 
     /// Whether the filter includes an entry of the source.
     fn is_copied(&self, entry: &Entry) -> bool {
-        takes(self.context, &self.job.job.source_path, entry)
+        takes(self.context, &self.job.job, &self.job.job.source_path, entry)
     }
 
     async fn look(&self, source: &RelPath, entry: Entry) -> Looked {
@@ -216,7 +216,7 @@ impl<'a> Pass<'a> {
         if is_part_name(entry.path.name()) || self.context.cancel.is_cancelled() {
             return Looked::Skip;
         }
-        if !may_go(self.context, &self.job.job.destination_path, &entry) || self.is_mount(&entry) {
+        if !may_go(self.context, self.job, &entry) || self.is_mount(&entry) {
             return Looked::Skip;
         }
         self.entries.fetch_add(1, Ordering::Relaxed);
@@ -403,8 +403,7 @@ impl<'a> Pass<'a> {
                 let mut listing = self.job.job.destination.list(&next.path).await?;
                 while let Some(batch) = listing.next().await {
                     let taking = batch?.into_iter().filter(|below| {
-                        may_go(self.context, &self.job.job.destination_path, below)
-                            && !self.is_mount(below)
+                        may_go(self.context, self.job, below) && !self.is_mount(below)
                     });
                     pending.extend(taking);
                 }
@@ -476,9 +475,9 @@ pub fn is_same(one: &Entry, other: &Entry) -> bool {
     }
 }
 
-/// Whether an entry of the destination, below `root`, may be removed: it is not excluded, and no backup.
-fn may_go(context: &Context, root: &RelPath, entry: &Entry) -> bool {
-    takes(context, root, entry) && !is_backup(context, entry)
+/// Whether an entry of a job's destination may be removed: it is not excluded, and no backup.
+fn may_go(context: &Context, job: &NumberedJob, entry: &Entry) -> bool {
+    takes(context, &job.job, &job.job.destination_path, entry) && !is_backup(context, entry)
 }
 
 /// Replaces `entry`, a file or link, with a directory. Returns true: the directory is new.

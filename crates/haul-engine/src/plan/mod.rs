@@ -200,7 +200,8 @@ fn refuse_into_itself(context: &Context, job: &NumberedJob, entry: &Entry) -> Re
         let relative = &source[destination.len() + 1..];
         let ends = (0..relative.len()).filter(|at| relative[*at] == b'/').chain([relative.len()]);
         // Excluded directories are not removed, nor what is in them.
-        ends.into_iter().all(|end| context.settings.filter.takes(&relative[..end], true))
+        let filter = &context.settings.filter;
+        ends.into_iter().all(|end| filter.takes_in(&job.job, &relative[..end], true))
     };
     let may_remove_source = context.settings.delete && is_inside(&source, &destination);
     if entry.kind == EntryKind::Directory && may_remove_source && removes() {

@@ -8,7 +8,7 @@ use haul_storage::{Entry, Error, ErrorKind, Metadata, RelPath, Result};
 
 use super::mount::is_mount;
 use crate::context::Context;
-use crate::job::NumberedJob;
+use crate::job::{Job, NumberedJob};
 use crate::overlap::Probe;
 use crate::transfer::{is_backup, move_to_backup};
 use crate::{Action, FileEvent};
@@ -101,7 +101,7 @@ fn why_stays(
     device: Option<u64>,
     entry: &Entry,
 ) -> Option<Stays> {
-    if !takes(context, &job.job.destination_path, entry) {
+    if !takes(context, &job.job, &job.job.destination_path, entry) {
         Some(Stays::HasExcluded)
     } else if is_backup(context, entry) {
         Some(Stays::HasBackups)
@@ -260,10 +260,10 @@ pub(super) async fn put_back(job: &NumberedJob, directory: &RelPath, mode: Optio
     }
 }
 
-/// Whether the filter includes an entry below `root`.
-pub(super) fn takes(context: &Context, root: &RelPath, entry: &Entry) -> bool {
+/// Whether the filter includes an entry of a job's source or destination; `root` is the job's path there.
+pub(super) fn takes(context: &Context, job: &Job, root: &RelPath, entry: &Entry) -> bool {
     let below = entry.path.strip_prefix(root).unwrap_or(entry.path.as_bytes());
-    context.settings.filter.takes(below, entry.is_dir())
+    context.settings.filter.takes_in(job, below, entry.is_dir())
 }
 
 /// Lets the owner of a directory change its entries. Returns its former mode if that was necessary. Failures

@@ -37,7 +37,7 @@ pub async fn siblings(
         }
         let Some(found) = found.get_mut(&fold(name)) else { return Ok(()) };
         let path = destination.join(name).map_err(invalid)?;
-        if context.settings.filter.takes(job.below_destination(&path), is_dir) {
+        if context.settings.filter.takes_in(&job.job, job.below_destination(&path), is_dir) {
             let source = storage.location().display(source).to_string();
             found.push(Sibling { source, destination: path });
         }

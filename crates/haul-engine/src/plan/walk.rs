@@ -413,7 +413,7 @@ impl Walk<'_> {
         let context = self.context;
         let (entry, path) = (&copied.entry, copied.path());
         let below = path.strip_prefix(&self.job.job.source_path).unwrap_or(path.as_bytes());
-        if !context.settings.filter.takes(below, entry.is_dir()) {
+        if !context.settings.filter.takes_in(&self.job.job, below, entry.is_dir()) {
             return true;
         }
         if !context.settings.selection.takes(entry) {

@@ -59,6 +59,9 @@ impl UnfinishedMove<'_> {
         if let Some(above) = directory.parent() {
             storage.create_dir_all(&above).await?;
         }
+        if storage.capabilities().rename && self.create_noted(mode, &note).await? {
+            return Ok(());
+        }
         let is_new = match storage.create_dir_as(directory, mode).await {
             Ok(()) => true,
             Err(error) if error.kind() == ErrorKind::AlreadyExists => false,
@@ -70,6 +73,33 @@ impl UnfinishedMove<'_> {
             drop(storage.remove(directory).await);
         }
         written
+    }
+
+    /// Creates `to` with its note in it, under another name first: if haul is killed before `to` has its note, a rerun
+    /// would move `from` into it. A later run uses what a killed one has left under that name. Returns false if `to`
+    /// exists, or the server does not rename the directory.
+    async fn create_noted(&self, mode: Option<u32>, note: &Bytes) -> Result<bool> {
+        let (storage, directory) = self.to;
+        if storage.find(directory).await?.is_some() {
+            return Ok(false);
+        }
+        let name = temporary_name(directory.name(), "noted");
+        let Ok(noted) = directory.with_name(name) else { return Ok(false) };
+        match storage.create_dir_as(&noted, mode).await {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        let written = write((storage, &noted), note.clone()).await;
+        let renamed = match &written {
+            Ok(()) => storage.rename(&noted, directory).await.is_ok(),
+            Err(_) => false,
+        };
+        if !renamed {
+            // Only what this function creates is removed. If that fails too, the first failure is the one to report.
+            drop(storage.remove(&note_in(&noted)?).await);
+            drop(storage.remove(&noted).await);
+        }
+        written.map(|()| renamed)
     }
 
     /// Removes the note in `to`, once `from` is removed.
@@ -177,7 +207,37 @@ mod tests {
             let begun = UnfinishedMove { from: (&*near, &old), to: (&*far, &new) };
             assert_eq!(begun.begin(None).await.unwrap_err().kind(), ErrorKind::NoSpace);
             assert_eq!(near.paths(), ["old/", "old/f"]);
-            assert_eq!(far.exists("new"), exists);
+            assert_eq!(far.paths(), if exists { &["new/"][..] } else { &[] });
         }
+    }
+
+    /// Formerly, the new directory existed without a note for a moment: a rerun after a kill moved the old one into it.
+    #[tokio::test]
+    async fn a_new_directory_never_exists_without_its_note() {
+        let (old, new) = (RelPath::parse("old").unwrap(), RelPath::parse("new").unwrap());
+        let (near, far) = (MemoryStorage::new(), MemoryStorage::new());
+        near.add_file("old/f", "x");
+        let begun = UnfinishedMove { from: (&*near, &old), to: (&*far, &new) };
+        // Like a kill before the note is written, which removes nothing.
+        far.faults().on(Operation::WriteWhole).fail(ErrorKind::NoSpace);
+        far.faults().on(Operation::Remove).fail(ErrorKind::PermissionDenied);
+        begun.begin(None).await.unwrap_err();
+        assert!(!far.exists("new"));
+        far.faults().clear();
+        begun.begin(None).await.unwrap();
+        assert!(begun.is_begun().await.unwrap());
+        assert_eq!(far.paths(), ["new/", "new/.haul.move.haul-temp"]);
+    }
+
+    #[tokio::test]
+    async fn a_move_begins_on_a_server_that_does_not_rename_directories() {
+        let (old, new) = (RelPath::parse("old").unwrap(), RelPath::parse("new").unwrap());
+        let (near, far) = (MemoryStorage::new(), MemoryStorage::new());
+        near.add_file("old/f", "x");
+        far.faults().on(Operation::Rename).fail(ErrorKind::PermissionDenied);
+        let begun = UnfinishedMove { from: (&*near, &old), to: (&*far, &new) };
+        begun.begin(None).await.unwrap();
+        assert!(begun.is_begun().await.unwrap());
+        assert_eq!(far.paths(), ["new/", "new/.haul.move.haul-temp"]);
     }
 }

@@ -5,9 +5,14 @@
 //! `.NAME.haul-old`, and removed when the new one is in place. If a run is killed in between, the
 //! next one that writes to the name restores the old entry first ([`Shared::recover`]).
 
-use haul_storage::{EntryKind, Error, ErrorKind, RelPath, Result, StorageExt as _, aside_name};
+use std::any::Any;
+
+use haul_storage::{
+    CommitOptions, EntryKind, Error, ErrorKind, RelPath, Result, StorageExt as _, aside_name,
+};
 
 use super::Shared;
+use crate::storage::LocalStorage;
 
 /// What exists at a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,18 +36,18 @@ impl Shared {
         })
     }
 
-    /// Renames `from` to `to`; `from` is a folder if `is_folder`, else a file.
+    /// Renames `from` to `to`; `from` is a folder if `is_folder`, else a file. Of the options, those about replacing
+    /// and syncing matter.
     pub(super) async fn rename_into_place(
         &self,
-        from: &RelPath,
-        is_folder: bool,
+        (from, is_folder): (&RelPath, bool),
         to: &RelPath,
-        replace: bool,
+        options: &CommitOptions,
     ) -> Result<()> {
         let present = self.present(to).await?;
         let refusal = match present {
             Present::Nothing => None,
-            _ if !replace => Some(ErrorKind::AlreadyExists),
+            _ if !options.replace => Some(ErrorKind::AlreadyExists),
             Present::Directory => Some(ErrorKind::IsADirectory),
             Present::File | Present::SplitFolder => None,
         };
@@ -50,10 +55,27 @@ impl Shared {
             return Err(Error::new(kind, "commit").at(self.inner.location().display(to)));
         }
         let in_the_way = present == Present::SplitFolder || (is_folder && present == Present::File);
+        let renamed = async {
+            self.inner.rename(from, to).await?;
+            match options.sync {
+                true => self.sync_name(to).await,
+                false => Ok(()),
+            }
+        };
         if !in_the_way {
-            return self.inner.rename(from, to).await;
+            return renamed.await;
         }
-        self.replace_via_rename(to, self.inner.rename(from, to)).await
+        // The new name is durable before the old entry is removed.
+        self.replace_via_rename(to, renamed).await
+    }
+
+    /// Makes the name of `path` durable. Servers have no request for that.
+    async fn sync_name(&self, path: &RelPath) -> Result<()> {
+        let inner: &dyn Any = &*self.inner;
+        match inner.downcast_ref::<LocalStorage>() {
+            Some(local) => local.sync_name(path).await,
+            None => Ok(()),
+        }
     }
 
     /// Renames `path` aside and runs `work`, then removes the old entry, or restores it after an
@@ -64,8 +86,16 @@ impl Shared {
         work: impl Future<Output = Result<()>>,
     ) -> Result<()> {
         let aside = aside_path(path)?;
-        remove_if_exists(self, &aside).await?;
-        self.inner.rename(path, &aside).await?;
+        if let Err(error) = self.inner.rename(path, &aside).await {
+            // If there is no entry any more, another machine is replacing it on the same server, and what is aside is
+            // the only old version.
+            if self.inner.find(path).await?.is_none() {
+                return Err(error);
+            }
+            // Left by an earlier run, and older than the entry that has the name.
+            remove_if_exists(self, &aside).await?;
+            self.inner.rename(path, &aside).await?;
+        }
         match work.await {
             Ok(()) => remove_if_exists(self, &aside).await,
             Err(error) => {

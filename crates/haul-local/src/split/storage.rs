@@ -251,7 +251,14 @@ impl Storage for SplitStorage {
         match (shared.present(from).await?, shared.present(to).await?) {
             (from_kind @ (Present::File | Present::SplitFolder), Present::SplitFolder)
             | (from_kind @ Present::SplitFolder, Present::File | Present::Directory) => {
-                shared.rename_into_place(from, from_kind == Present::SplitFolder, to, true).await
+                let options = CommitOptions {
+                    metadata: Metadata::default(),
+                    replace: true,
+                    sync: false,
+                    expected: None,
+                };
+                let from = (from, from_kind == Present::SplitFolder);
+                shared.rename_into_place(from, to, &options).await
             }
             _ => shared.inner.rename(from, to).await,
         }

@@ -301,7 +301,7 @@ impl WriteAt for SplitWriter {
             _ => (self.folder.clone(), true),
         };
         self.shared.check(&self.path, options).await?;
-        self.shared.rename_into_place(&from, is_folder, &self.path, options.replace).await?;
+        self.shared.rename_into_place((&from, is_folder), &self.path, options).await?;
         state.ended = true;
         remove_if_exists(&self.shared, &self.outer).await?;
         state.lock = None;

@@ -144,8 +144,8 @@ impl Filler {
         Error::new(ErrorKind::Changed, "read")
             .at(self.names.storage.location().display(&path))
             .because(
-                "the file has changed on the server before the parts that were not written \
-                      here were fetched",
+                "the file was removed, replaced or changed on the server before the parts of it that were not \
+                 written here had been read",
             )
             .with_retry(Retry::Never)
     }

@@ -339,6 +339,10 @@ impl Changes {
             if error.kind() != ErrorKind::AlreadyExists {
                 return Err(error);
             }
+            // If there is no file any more, another machine is replacing it, and what is aside is the only old version.
+            if storage.find(to).await?.is_none() {
+                return Err(error);
+            }
             // A file left aside by an earlier process is older than the one that has the name.
             storage.remove(&aside).await?;
             storage.rename(to, &aside).await?;

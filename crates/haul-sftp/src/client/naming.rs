@@ -193,6 +193,10 @@ impl Inner {
             Ok(()) => return Ok(Ok(())),
             Err(refused) => refused,
         };
+        // If there is no file any more, another machine is replacing it, and what is aside is the only old version.
+        if !self.exists(to).await {
+            return Ok(Err(refused));
+        }
         // A file left aside by an earlier run is older than the one that has the name.
         match self.host.request_once(&Request::Remove(aside.clone())).await? {
             Response::Status { status: Status::Ok, .. } => {

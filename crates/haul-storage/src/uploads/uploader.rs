@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::lock::{FileLock, Locked};
 use crate::part::unique;
-use crate::private::replace_private;
+use crate::private::{create_private, replace_private};
 
 /// The file in the directory of journals that holds a random number.
 const FILE: &str = "uploader";
@@ -55,9 +55,15 @@ impl Uploader {
     fn open(journals: &Path) -> io::Result<Self> {
         let path = journals.join(FILE);
         if number_in(&path).is_none() {
-            replace_private(&path, random_number()?.as_bytes())?;
+            let number = random_number()?;
+            // Of several processes that begin at once, the first one creates the file. A damaged file is replaced, and
+            // a missing one too where creating it fails: file systems without hard links.
+            drop(create_private(&path, number.as_bytes()));
+            if number_in(&path).is_none() {
+                replace_private(&path, number.as_bytes())?;
+            }
         }
-        // Read again: of two processes that have written it at once, one has replaced the file of the other.
+        // Read again: another process may have created it.
         let number = number_in(&path).ok_or(io::ErrorKind::InvalidData)?;
         let lock = |process| FileLock::acquire(journals.join(format!("{FILE}-{process}.lock")));
         let process = (0..PROCESSES).find_map(|process| match lock(process) {
@@ -152,6 +158,9 @@ fn id(number: &str, purpose: &str, key: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+    use std::thread;
+
     use super::*;
 
     #[test]
@@ -164,6 +173,24 @@ mod tests {
         let next = open();
         assert_ne!(next, first);
         assert_eq!(open(), next);
+    }
+
+    /// Formerly, each replaced the file of the others, and had an ID that no later run has.
+    #[test]
+    fn processes_that_begin_at_once_have_one_number() {
+        for _ in 0..50 {
+            let directory = tempfile::tempdir().unwrap();
+            let (begin, path) = (Barrier::new(4), directory.path());
+            let open = || {
+                begin.wait();
+                Uploader::open(path).unwrap().id(b"k")
+            };
+            let ids: HashSet<_> = thread::scope(|scope| {
+                let opening: Vec<_> = (0..4).map(|_| scope.spawn(open)).collect();
+                opening.into_iter().map(|id| id.join().unwrap()).collect()
+            });
+            assert_eq!(ids, HashSet::from([Uploader::open(path).unwrap().id(b"k")]));
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use clap_complete::engine::{CompletionCandidate, PathCompleter, ValueCompleter as _};
 use futures_util::StreamExt;
 use haul_http::parse::href::encode_path;
-use haul_storage::Location;
+use haul_storage::{EntryStream, Location};
 
 use super::cache::Cache;
 use super::hosts;
@@ -94,8 +94,8 @@ fn remote_paths(command: &CommandLine, directory: &str, name: &str) -> Vec<Compl
     let Some(key) = command.key(directory) else { return Vec::new() };
     let known = cache.as_ref().and_then(|cache| cache.get(key));
     let names = known.or_else(|| {
-        let names = listed(command, directory)?;
-        if let Some(cache) = &cache {
+        let Names { names, is_complete } = listed(command, directory)?;
+        if let Some(cache) = cache.as_ref().filter(|_| is_complete) {
             // If it cannot be cached, it is listed again next time.
             drop(cache.put(key, &names));
         }
@@ -114,8 +114,16 @@ fn remote_paths(command: &CommandLine, directory: &str, name: &str) -> Vec<Compl
     fitting.map(|entry| CompletionCandidate::new(format!("{directory}{entry}"))).collect()
 }
 
-/// The names in a directory, those of directories with a slash; `None` if it cannot be listed in time.
-fn listed(command: &CommandLine, directory: &str) -> Option<Vec<String>> {
+/// The names in a directory, sorted, those of directories with a slash.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Names {
+    names: Vec<String>,
+    /// False if part of the listing failed. More names than [`NAMES_MOST`] are complete without the rest.
+    is_complete: bool,
+}
+
+/// The names in a directory; `None` if it cannot be listed in time.
+fn listed(command: &CommandLine, directory: &str) -> Option<Names> {
     // Without a terminal there is no password prompt. Ctrl-C does not reach haul then, so the shell may wait for
     // it as long as `PATIENCE`. If `setsid` fails, nothing is listed.
     rustix::process::setsid().ok()?;
@@ -127,17 +135,21 @@ fn listed(command: &CommandLine, directory: &str) -> Option<Vec<String>> {
     listing.ok()?.ok()
 }
 
-async fn list(command: &CommandLine, directory: &str) -> Result<Vec<String>, Stop> {
+async fn list(command: &CommandLine, directory: &str) -> Result<Names, Stop> {
     let printer = Printer::new(OutputArgs { quiet: true, ..OutputArgs::default() });
     let storages = Storages::for_names(&command.config, &command.remote, &printer)?;
     let location = storages.locate(OsStr::new(directory))?;
     if matches!(location, Location::Local(_)) {
-        return Ok(Vec::new());
+        return Ok(Names::default());
     }
     let opened = storages.existing(&location).await?;
-    let mut batches = opened.storage.list(&opened.path).await?;
-    let mut names = Vec::new();
+    Ok(names_of(opened.storage.list(&opened.path).await?).await)
+}
+
+async fn names_of(mut batches: EntryStream) -> Names {
+    let (mut names, mut is_complete) = (Vec::new(), true);
     while let Some(batch) = batches.next().await {
+        is_complete &= batch.is_ok();
         for entry in batch.unwrap_or_default() {
             let slash = if entry.is_dir() { "/" } else { "" };
             // A name that is not UTF-8, or has a control character in it, cannot be passed to a shell.
@@ -152,7 +164,7 @@ async fn list(command: &CommandLine, directory: &str) -> Result<Vec<String>, Sto
         }
     }
     names.sort();
-    Ok(names)
+    Names { names, is_complete }
 }
 
 /// The innermost subcommand: `show` in `haul config show`.
@@ -200,5 +212,29 @@ impl CommandLine {
     fn storages(&self) -> Option<Storages<'_>> {
         let printer = Printer::new(OutputArgs { quiet: true, ..OutputArgs::default() });
         Storages::for_names(&self.config, &self.remote, &printer).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::stream;
+    use haul_storage::{Entry, EntryKind, Error, ErrorKind, RelPath};
+
+    use super::*;
+
+    /// Formerly, it was cached, and the other names were not offered for a minute.
+    #[tokio::test]
+    async fn a_listing_with_an_error_is_not_complete() {
+        let file = |name| Entry::new(RelPath::parse(name).unwrap(), EntryKind::File, 0);
+        let broken = || Err(Error::new(ErrorKind::Unreachable, "list"));
+        for (batches, names, is_complete) in [
+            (vec![Ok(vec![file("b")]), Ok(vec![file("a")])], &["a", "b"][..], true),
+            (vec![Ok(vec![file("b")]), broken()], &["b"], false),
+            (vec![broken(), Ok(vec![file("a")])], &["a"], false),
+        ] {
+            let found = names_of(stream::iter(batches).boxed()).await;
+            let names = names.iter().copied().map(ToOwned::to_owned).collect();
+            assert_eq!(found, Names { names, is_complete });
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Adds a remote to the text of the file, or removes one. Nothing else changes, comments included: a new remote is
 //! appended, and a removed one is cut out. Where that is impossible (an inline table, or dotted keys to remove),
-//! toml_edit edits the text, which makes all line ends LF.
+//! toml_edit edits the text. Line ends stay as they are, except that those of a file that has both kinds become CRLF
+//! then.
 
 use std::ops::Range;
 use std::path::Path;
@@ -44,7 +45,7 @@ pub(crate) fn with_remote(text: &str, name: &str, new: &NewRemote) -> Result<Str
         // `remote = { nas = { … } }`: there cannot be a table of that name as well.
         Some(Item::Value(Value::InlineTable(all))) => {
             all.insert(name, Value::from(new.values().collect::<InlineTable>()));
-            document.to_string()
+            text_of(&document, text)
         }
         _ => appended(text, name, new),
     };
@@ -64,7 +65,7 @@ pub(crate) fn without_remote(text: &str, name: &str) -> Result<String, String> {
             let mut document: DocumentMut = text.parse().map_err(|_| UNCLEAR)?;
             let remotes = document.get_mut("remote").and_then(Item::as_table_like_mut);
             remotes.and_then(|remotes| remotes.remove(name)).ok_or(UNCLEAR)?;
-            document.to_string()
+            text_of(&document, text)
         }
     };
     let mut expected = contents(text);
@@ -75,6 +76,16 @@ pub(crate) fn without_remote(text: &str, name: &str) -> Result<String, String> {
 const UNCLEAR: &str =
     "it cannot be changed without changing something else; haul config edit opens the file";
 
+/// The text of an edited document, with the line ends of the text `before`: toml_edit makes all of them LF.
+fn text_of(document: &DocumentMut, before: &str) -> String {
+    let edited = document.to_string().replace("\r\n", "\n");
+    edited.replace('\n', line_end(before))
+}
+
+fn line_end(text: &str) -> &'static str {
+    if text.contains("\r\n") { "\r\n" } else { "\n" }
+}
+
 fn appended(text: &str, name: &str, new: &NewRemote) -> String {
     let mut remote = Table::new();
     new.values().for_each(|(key, item)| drop(remote.insert(key, value(item))));
@@ -84,7 +95,7 @@ fn appended(text: &str, name: &str, new: &NewRemote) -> String {
     let mut document = DocumentMut::new();
     document.insert("remote", Item::Table(all));
     let added = document.to_string();
-    let line_end = if text.contains("\r\n") { "\r\n" } else { "\n" };
+    let line_end = line_end(text);
     let gap = match (text.is_empty(), text.ends_with('\n')) {
         (true, _) => "",
         (false, true) => line_end,
@@ -214,6 +225,20 @@ mod tests {
         assert!(edited.starts_with("# mine\n") && edited.ends_with("# all\n"), "{edited}");
         let without = without_remote(&edited, "nas").unwrap();
         assert_eq!(Config::of(&without).remote.keys().collect::<Vec<_>>(), ["b"]);
+    }
+
+    /// Formerly, all lines of such a file got LF.
+    #[test]
+    fn the_line_ends_of_a_file_with_an_inline_table_stay() {
+        let unix = "# mine\n[remote]\nb = { url = \"/b\" }\nc.url = \"/c\"\n";
+        let inline = "remote = { b = { url = \"/b\" } }\n[defaults]\nlanes = 4\n";
+        let windows = |text: &str| text.replace('\n', "\r\n");
+        let added = with_remote(inline, "nas", &nas()).unwrap();
+        assert_eq!(with_remote(&windows(inline), "nas", &nas()).unwrap(), windows(&added));
+        for name in ["b", "c"] {
+            let removed = without_remote(unix, name).unwrap();
+            assert_eq!(without_remote(&windows(unix), name).unwrap(), windows(&removed));
+        }
     }
 
     #[test]

@@ -225,6 +225,12 @@ fn a_manifest_in_the_source_does_not_replace_that_of_the_copy() {
     );
     assert!(session.read("three/SHA256SUMS").ends_with("  x\n"));
     assert_eq!(session.read("three/SHA256SUMS").lines().count(), 1);
+    // A file of that name that goes into another directory is copied like any other.
+    let session = session.file("inner/SHA256SUMS", "sums of inner");
+    let ran = session.haul("cp --manifest src/ inner five").status(0);
+    assert_eq!(ran.err().matches("takes its place").count(), 1, "{}", ran.err());
+    assert_eq!(session.read("five/inner/SHA256SUMS"), "sums of inner");
+    assert_eq!(session.read("five/SHA256SUMS").lines().count(), 4);
     // A directory in its place is an error: nothing of it could be copied.
     let session = session.file("sub/SHA256SUMS/f", "f");
     session.haul("cp -q --manifest x sub/SHA256SUMS four").status(1);
