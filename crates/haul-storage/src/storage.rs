@@ -253,6 +253,32 @@ pub struct CreateOptions {
     pub size: Option<u64>,
     /// Do not reserve space, because the file has holes.
     pub sparse: bool,
+    /// What the commit may replace, as its [`CommitOptions`] will have it. Only a storage that writes under the final
+    /// name, because its server cannot rename, needs it before the commit; it then fails with the errors that a commit
+    /// would have.
+    pub replaces: Replaces,
+}
+
+/// What an upload may replace under its final name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Replaces {
+    /// Any file.
+    #[default]
+    Any,
+    /// No file.
+    Nothing,
+    /// Only this version ([`CommitOptions::expected`]).
+    Version(Identity),
+}
+
+impl Replaces {
+    /// The only version that may be replaced; `None` if any may be, or none.
+    pub const fn version(&self) -> Option<&Identity> {
+        match self {
+            Self::Version(version) => Some(version),
+            Self::Any | Self::Nothing => None,
+        }
+    }
 }
 
 /// Options for giving a file its name.
@@ -286,6 +312,15 @@ impl CommitOptions {
     /// The only version that the commit may replace; `None` if it may replace any, or none.
     pub fn replaced(&self) -> Option<&Identity> {
         self.expected.as_ref().filter(|_| self.replace)
+    }
+
+    /// What the commit may replace.
+    pub fn replaces(&self) -> Replaces {
+        match (self.replace, &self.expected) {
+            (false, _) => Replaces::Nothing,
+            (true, None) => Replaces::Any,
+            (true, Some(version)) => Replaces::Version(version.clone()),
+        }
     }
 
     /// The error of a commit whose target is not the expected version.

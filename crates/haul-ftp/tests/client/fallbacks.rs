@@ -391,7 +391,7 @@ async fn a_server_without_rest_is_read_from_the_beginning() {
     // A part file is not resumed on such a server: an upload begins at offset 0.
     let part = format!("/up/{}", String::from_utf8(storage.part_name(&path("g"))).unwrap());
     server.put(&part, b"half");
-    let options = CreateOptions { resume: true, size: Some(3), sparse: false, source: None };
+    let options = CreateOptions { resume: true, size: Some(3), sparse: false, ..<_>::default() };
     let writer = storage.create(&path("g"), &options).await.unwrap();
     assert_eq!(
         writer.write_at(1, Block::from(Bytes::from_static(b"x"))).await.unwrap_err().kind(),
