@@ -10,7 +10,9 @@ use bytes::Bytes;
 use haul_net::HostWaits;
 use haul_sftp::codec::{Attrs, Extended, Request, Response, Status};
 use haul_sftp::{SftpHost, SftpStorage};
-use haul_storage::{CommitOptions, ErrorKind, Location, Metadata, RelPath, Storage};
+use haul_storage::{
+    CommitOptions, ErrorKind, Location, Metadata, RelPath, Storage,
+};
 use tokio::runtime::Handle;
 
 use super::old_and_private;
@@ -119,4 +121,32 @@ async fn a_refused_change_of_owner_is_a_warning_and_not_an_error() {
             "the server refuses to change owners of existing entries; they are not preserved";
         assert_eq!(received.try_iter().collect::<Vec<_>>(), [message], "{mode:o}");
     }
+}
+
+fn attrs(permissions: u32) -> Response {
+    let attrs = Attrs { size: Some(0), permissions: Some(permissions), ..Attrs::default() };
+    Response::Attrs(attrs)
+}
+
+/// Formerly, the file was moved aside for it, and the error was about the file that could not be removed then.
+#[tokio::test]
+async fn a_directory_never_replaces_a_file_even_if_the_server_refuses_posix_rename() {
+    static ASIDE: AtomicUsize = AtomicUsize::new(0);
+    let (storage, _received) = storage(|request| match request {
+        Request::Extended(Extended::PosixRename { .. }) => Some(status(Status::Unsupported)),
+        Request::Lstat(path) if path.ends_with(b"/directory") => Some(attrs(0o040_755)),
+        Request::Rename { to, .. } if to.ends_with(b"/f") => Some(status(Status::Failure)),
+        Request::Rename { from, .. } if from.ends_with(b"/f") => {
+            ASIDE.fetch_add(1, Ordering::Relaxed);
+            None
+        }
+        _ => None,
+    })
+    .await;
+    let directory = RelPath::parse("directory").unwrap();
+    // The server is known then to have no posix-rename.
+    storage.rename(&RelPath::parse("g").unwrap(), &RelPath::parse("new").unwrap()).await.unwrap();
+    let error = storage.rename(&directory, &file()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{error}");
+    assert_eq!(ASIDE.load(Ordering::Relaxed), 0);
 }
