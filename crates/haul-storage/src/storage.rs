@@ -480,11 +480,7 @@ pub trait StorageExt: Storage {
             match self.create_dir(&current).await {
                 Ok(()) => break,
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                    if !self.stat(&current).await?.is_dir() {
-                        return Err(Error::new(ErrorKind::NotADirectory, "create directory")
-                            .at(self.location().display(&current))
-                            .because("something other than a directory is there"));
-                    }
+                    self.check_dir(&current).await?;
                     if missing.is_empty() {
                         return Ok(false);
                     }
@@ -497,13 +493,32 @@ pub trait StorageExt: Storage {
                 Err(error) => return Err(error),
             }
         }
+        let mut is_new = true;
         while let Some(next) = missing.pop() {
-            match self.create_dir(&next).await {
-                Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
-                _ => {}
-            }
+            is_new = match self.create_dir(&next).await {
+                Ok(()) => true,
+                // Another program has created it meanwhile.
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                    self.check_dir(&next).await?;
+                    false
+                }
+                Err(error) => return Err(error),
+            };
         }
-        Ok(true)
+        Ok(is_new)
+    }
+
+    /// Checks that an existing entry is a directory.
+    ///
+    /// # Errors
+    /// `NotADirectory` if it is not, and those of [`Storage::stat`].
+    async fn check_dir(&self, path: &RelPath) -> Result<()> {
+        if self.stat(path).await?.is_dir() {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::NotADirectory, "create directory")
+            .at(self.location().display(path))
+            .because("something other than a directory is there"))
     }
 
     /// Implements `stat_many` by concurrent calls of `stat`.

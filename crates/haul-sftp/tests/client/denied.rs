@@ -11,7 +11,7 @@ use haul_net::HostWaits;
 use haul_sftp::codec::{Attrs, Extended, Request, Response, Status};
 use haul_sftp::{SftpHost, SftpStorage};
 use haul_storage::{
-    CommitOptions, ErrorKind, Location, Metadata, RelPath, Storage,
+    CommitOptions, ErrorKind, Location, Metadata, RelPath, Storage, StorageExt as _,
 };
 use tokio::runtime::Handle;
 
@@ -149,4 +149,43 @@ async fn a_directory_never_replaces_a_file_even_if_the_server_refuses_posix_rena
     let error = storage.rename(&directory, &file()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{error}");
     assert_eq!(ASIDE.load(Ordering::Relaxed), 0);
+}
+
+/// Another program creates the last directory, or a file of its name, at the same time.
+#[tokio::test]
+async fn a_directory_that_appears_while_it_is_created_counts_as_existing_and_a_file_is_an_error() {
+    static APPEARED: AtomicUsize = AtomicUsize::new(0);
+    static HAS_PARENT: AtomicUsize = AtomicUsize::new(0);
+    let directory = (appears::<0o040_755> as fn(&Request) -> Option<Response>, Ok(false));
+    let file = (appears::<0o100_644> as fn(&Request) -> _, Err(ErrorKind::NotADirectory));
+    for (respond, expected) in [directory, file] {
+        APPEARED.store(0, Ordering::Relaxed);
+        HAS_PARENT.store(0, Ordering::Relaxed);
+        let (storage, _received) = storage(respond).await;
+        let path = RelPath::parse("parent/below").unwrap();
+        let made = storage.create_dir_all(&path).await.map_err(|error| error.kind());
+        assert_eq!(made, expected);
+    }
+
+    fn appears<const MODE: u32>(request: &Request) -> Option<Response> {
+        match request {
+            Request::Mkdir(path, _) if path.ends_with(b"parent") => {
+                HAS_PARENT.store(1, Ordering::Relaxed);
+                None
+            }
+            Request::Mkdir(..) => {
+                APPEARED.store(1, Ordering::Relaxed);
+                Some(status(Status::Failure))
+            }
+            Request::Lstat(path) | Request::Stat(path) if path.len() > 1 => {
+                let (seen, mode) = match path.ends_with(b"parent") {
+                    true => (&HAS_PARENT, 0o040_755),
+                    false => (&APPEARED, MODE),
+                };
+                let is_there = seen.load(Ordering::Relaxed) > 0;
+                Some(if is_there { attrs(mode) } else { status(Status::NoSuchFile) })
+            }
+            _ => None,
+        }
+    }
 }
