@@ -79,7 +79,7 @@ impl Inner {
     /// Like [`Inner::why_not`], for a request that an existing file at `path` does not prevent: one that replaces it, or
     /// one for its part file.
     pub(super) async fn why_refused(&self, error: Error, path: &RelPath) -> Error {
-        let (kind, retry, cause) = (error.kind(), error.retry(), error.cause().to_owned());
+        let (kind, retry, cause) = (error.kind(), error.retry(), error.cause());
         let found = self.why_not(error, path).await;
         if found.kind() != ErrorKind::AlreadyExists {
             return found;
