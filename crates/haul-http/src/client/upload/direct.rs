@@ -1,5 +1,5 @@
-//! Uploads under the final name, on a server that does not move files. What they may replace is checked before the first
-//! byte, since nothing undoes it.
+//! Uploads under the final name, on a server that does not move files. What they may replace is checked before the
+//! first byte, since nothing undoes it.
 
 use haul_storage::{Error, ErrorKind, RelPath, Replaces, Result};
 use http::HeaderValue;
@@ -76,8 +76,8 @@ impl Inner {
         }
     }
 
-    /// Like [`Inner::why_not`], for a request that an existing file at `path` does not prevent: one that replaces it, or
-    /// one for its part file.
+    /// Like [`Inner::why_not`], for a request that an existing file at `path` does not prevent: one that replaces it,
+    /// or one for its part file.
     pub(super) async fn why_refused(&self, error: Error, path: &RelPath) -> Error {
         let (kind, retry, cause) = (error.kind(), error.retry(), error.cause());
         let found = self.why_not(error, path).await;
