@@ -43,7 +43,7 @@ const MOST_BYTES_BUFFERED: usize = 128 << 20;
 /// A listing with `-a` that has more entries is trusted: a directory called `-a` would be smaller.
 const MOST_DOUBTED: usize = 1000;
 
-/// Errors of unparsable lines that are buffered until it is known whether `-a` works.
+/// Errors of unparsable lines that are buffered until it is known whether `-a` works. Further ones are counted.
 const MOST_ERRORS: usize = 100;
 
 type Batch = Result<Vec<Entry>>;
@@ -247,8 +247,8 @@ struct Buffered {
     found: Vec<(RelPath, Found)>,
     /// Errors of unparsable lines.
     errors: Vec<Error>,
-    /// More lines were unparsable than `errors` may hold.
-    too_many_errors: bool,
+    /// Unparsable lines beyond those in `errors`.
+    more_errors: usize,
     /// The directory itself was listed, as `-a` requires.
     itself: bool,
 }
@@ -257,7 +257,7 @@ impl Buffered {
     /// Whether it has all entries of `plain`, as a listing with `-a` should.
     fn includes(&self, plain: &Self) -> bool {
         let names: HashSet<_> = self.found.iter().map(|(path, _)| path).collect();
-        !self.too_many_errors && plain.found.iter().all(|(path, _)| names.contains(path))
+        self.more_errors == 0 && plain.found.iter().all(|(path, _)| names.contains(path))
     }
 }
 
@@ -275,14 +275,18 @@ impl Listing {
         if form == ListForm::MaybeAll {
             if buffered.itself {
                 self.inner.server.learnt.learn(Lesson::ListAllWorks);
-            } else if buffered.too_many_errors || buffered.found.len() <= MOST_DOUBTED {
+            } else if buffered.more_errors > 0 || buffered.found.len() <= MOST_DOUBTED {
                 let Some(chosen) = self.compare(&mut lane, buffered, outbox).await? else {
                     return Ok(());
                 };
                 buffered = chosen;
             }
         }
-        for error in buffered.errors {
+        let more = (buffered.more_errors > 0).then(|| {
+            let cause = format!("{} further lines cannot be parsed", buffered.more_errors);
+            self.inner.at(protocol("list", cause), &self.directory)
+        });
+        for error in buffered.errors.into_iter().chain(more) {
             if !outbox.hand_on(&mut lane, Err(error)).await {
                 return Ok(());
             }
@@ -315,7 +319,9 @@ impl Listing {
             Err(_) if !all.found.is_empty() && lane.is_usable() => return Ok(Some(all)),
             Err(error) => return Err(error),
         };
-        let Some(plain) = self.read(lane, ListForm::MaybePlain, data, outbox).await? else {
+        // Errors of `all` were left out, so it will not be used, and those of the other need not wait.
+        let form = if all.more_errors > 0 { ListForm::Plain } else { ListForm::MaybePlain };
+        let Some(plain) = self.read(lane, form, data, outbox).await? else {
             return Ok(None);
         };
         // The message of an `ls` that takes `-a` for a path is no listing.
@@ -383,8 +389,8 @@ impl Listing {
                     Err(error) if doubted && buffered.errors.len() < MOST_ERRORS => {
                         buffered.errors.push(error);
                     }
-                    Err(_) if form == ListForm::MaybeAll && !buffered.itself => {
-                        buffered.too_many_errors = true;
+                    Err(_) if doubted && !(form == ListForm::MaybeAll && buffered.itself) => {
+                        buffered.more_errors += 1;
                     }
                     // The error concerns one entry; the others are listed nevertheless.
                     Err(error) => {

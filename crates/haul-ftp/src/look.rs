@@ -211,7 +211,7 @@ pub(crate) fn size(reply: &Reply) -> Option<u64> {
 fn unless_absent(error: Error, reply: &Reply) -> Result<Option<Found>> {
     match error.kind() {
         ErrorKind::NotFound | ErrorKind::NotADirectory => Ok(None),
-        ErrorKind::Other if matches!(reply.code(), 550 | 553) => Ok(None),
+        ErrorKind::Other if reply.code() == 550 => Ok(None),
         // A name that is too long for the server does not exist; 501 may be about the command.
         ErrorKind::InvalidInput if reply.code() != 501 => Ok(None),
         _ => Err(error),

@@ -133,7 +133,8 @@ async fn only_the_data_of_a_sparse_file_of_1_tib_is_copied() {
     let storage = open(root.path());
     let begun = Instant::now();
     let reader = storage.open(&path("source")).await.unwrap();
-    let options = CreateOptions { resume: false, size: Some(LENGTH), sparse: true, source: None };
+    let options =
+        CreateOptions { resume: false, size: Some(LENGTH), sparse: true, ..<_>::default() };
     let writer = storage.create(&path("copy"), &options).await.unwrap();
     let (mut from, mut moved) = (0, 0);
     while let Some(data) = reader.next_data(from).await.unwrap() {

@@ -25,7 +25,7 @@ fn split(root: &Path) -> Arc<SplitStorage> {
 
 fn sized(size: usize) -> CreateOptions {
     let source = Some(source(size as u64));
-    CreateOptions { resume: true, size: Some(size as u64), sparse: false, source }
+    CreateOptions { resume: true, size: Some(size as u64), sparse: false, source, ..<_>::default() }
 }
 
 #[tokio::test]
@@ -381,7 +381,7 @@ async fn rename_copy_and_set_metadata_treat_a_split_file_as_one_file() {
 async fn unwritten_ranges_of_a_split_file_read_as_zeros() {
     let root = tempfile::tempdir().unwrap();
     let storage = split(root.path());
-    let options = CreateOptions { resume: false, size: Some(4500), sparse: true, source: None };
+    let options = CreateOptions { resume: false, size: Some(4500), sparse: true, ..<_>::default() };
     let writer = storage.create(&path("file"), &options).await.unwrap();
     writer.write_at(4400, block(&[7; 100])).await.unwrap();
     let reader = writer.reopen(false).await.unwrap();

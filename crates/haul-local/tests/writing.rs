@@ -244,7 +244,7 @@ async fn reserved_space_is_neither_length_nor_content() {
     let root = tempfile::tempdir().unwrap();
     let storage = open(root.path());
     let options =
-        CreateOptions { resume: false, size: Some(64 << 20), sparse: false, source: None };
+        CreateOptions { resume: false, size: Some(64 << 20), sparse: false, ..<_>::default() };
     let writer = storage.create(&path("file"), &options).await.unwrap();
     writer.write_at(0, block(b"start")).await.unwrap();
     let part = fs::metadata(root.path().join(".file.haul-part")).unwrap();
@@ -264,7 +264,8 @@ async fn a_failed_reservation_releases_its_space() {
     let storage = open(&root);
     let free = || rustix::fs::statvfs(&root).map(|found| found.f_bavail * found.f_frsize).unwrap();
     let before = free();
-    let options = CreateOptions { resume: false, size: Some(1 << 30), sparse: false, source: None };
+    let options =
+        CreateOptions { resume: false, size: Some(1 << 30), sparse: false, ..<_>::default() };
     let writer = storage.create(&path("file"), &options).await.unwrap();
     let error = writer.write_at(0, block(b"x")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
@@ -308,7 +309,7 @@ async fn a_full_disk_is_reported_and_leaves_no_file() {
     // With the length known, the first write fails, before time is spent on the rest.
     let storage = open(&small.path());
     let options =
-        CreateOptions { resume: false, size: Some(16 << 20), sparse: false, source: None };
+        CreateOptions { resume: false, size: Some(16 << 20), sparse: false, ..<_>::default() };
     let writer = storage.create(&path("file"), &options).await.unwrap();
     let error = writer.write_at(0, block(b"x")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
@@ -319,7 +320,8 @@ async fn a_full_disk_is_reported_and_leaves_no_file() {
 async fn a_resumed_file_needs_space_for_its_rest_only() {
     let Some(small) = Mounted::tmpfs("16m") else { return };
     let storage = open(&small.path());
-    let options = CreateOptions { resume: true, size: Some(12 << 20), sparse: false, source: None };
+    let options =
+        CreateOptions { resume: true, size: Some(12 << 20), sparse: false, ..<_>::default() };
     let writer = storage.create(&path("file"), &options).await.unwrap();
     writer.write_at(0, block(&pattern(8 << 20))).await.unwrap();
     drop(writer);

@@ -61,7 +61,7 @@ pub use read_only::ReadOnly;
 pub use space::{Space, Volume};
 pub use storage::{
     BlockStream, CommitOptions, CreateOptions, EntryStream, LinkKind, LinkStatus, Lock, ReadAt,
-    SmallFile, Storage, StorageExt, Whole, WriteAt,
+    Replaces, SmallFile, Storage, StorageExt, Whole, WriteAt,
 };
 pub use stored_times::StoredTimes;
 pub use uploads::{BriefClaim, Claim, Uploads};

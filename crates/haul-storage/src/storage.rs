@@ -253,6 +253,32 @@ pub struct CreateOptions {
     pub size: Option<u64>,
     /// Do not reserve space, because the file has holes.
     pub sparse: bool,
+    /// What the commit may replace, as its [`CommitOptions`] will have it. Only a storage that writes under the final
+    /// name, because its server cannot rename, needs it before the commit; it then fails with the errors that a commit
+    /// would have.
+    pub replaces: Replaces,
+}
+
+/// What an upload may replace under its final name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Replaces {
+    /// Any file.
+    #[default]
+    Any,
+    /// No file.
+    Nothing,
+    /// Only this version ([`CommitOptions::expected`]).
+    Version(Identity),
+}
+
+impl Replaces {
+    /// The only version that may be replaced; `None` if any may be, or none.
+    pub const fn version(&self) -> Option<&Identity> {
+        match self {
+            Self::Version(version) => Some(version),
+            Self::Any | Self::Nothing => None,
+        }
+    }
 }
 
 /// Options for giving a file its name.
@@ -286,6 +312,15 @@ impl CommitOptions {
     /// The only version that the commit may replace; `None` if it may replace any, or none.
     pub fn replaced(&self) -> Option<&Identity> {
         self.expected.as_ref().filter(|_| self.replace)
+    }
+
+    /// What the commit may replace.
+    pub fn replaces(&self) -> Replaces {
+        match (self.replace, &self.expected) {
+            (false, _) => Replaces::Nothing,
+            (true, None) => Replaces::Any,
+            (true, Some(version)) => Replaces::Version(version.clone()),
+        }
     }
 
     /// The error of a commit whose target is not the expected version.
@@ -445,11 +480,7 @@ pub trait StorageExt: Storage {
             match self.create_dir(&current).await {
                 Ok(()) => break,
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                    if !self.stat(&current).await?.is_dir() {
-                        return Err(Error::new(ErrorKind::NotADirectory, "create directory")
-                            .at(self.location().display(&current))
-                            .because("something other than a directory is there"));
-                    }
+                    self.check_dir(&current).await?;
                     if missing.is_empty() {
                         return Ok(false);
                     }
@@ -462,13 +493,32 @@ pub trait StorageExt: Storage {
                 Err(error) => return Err(error),
             }
         }
+        let mut is_new = true;
         while let Some(next) = missing.pop() {
-            match self.create_dir(&next).await {
-                Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
-                _ => {}
-            }
+            is_new = match self.create_dir(&next).await {
+                Ok(()) => true,
+                // Another program has created it meanwhile.
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                    self.check_dir(&next).await?;
+                    false
+                }
+                Err(error) => return Err(error),
+            };
         }
-        Ok(true)
+        Ok(is_new)
+    }
+
+    /// Checks that an existing entry is a directory.
+    ///
+    /// # Errors
+    /// `NotADirectory` if it is not, and those of [`Storage::stat`].
+    async fn check_dir(&self, path: &RelPath) -> Result<()> {
+        if self.stat(path).await?.is_dir() {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::NotADirectory, "create directory")
+            .at(self.location().display(path))
+            .because("something other than a directory is there"))
     }
 
     /// Implements `stat_many` by concurrent calls of `stat`.

@@ -9,6 +9,7 @@ use haul_storage::{
 
 use super::listed;
 use super::motion::Reads;
+use super::outcome::replaces;
 use crate::context::Context;
 use crate::plan::Item;
 
@@ -57,9 +58,10 @@ pub async fn open(context: &Context, item: &Item, reader: Arc<dyn ReadAt>) -> Re
 /// How the part file is to be created.
 async fn options(context: &Context, item: &Item, reader: &dyn ReadAt) -> Result<CreateOptions> {
     let identity = reader.identity();
+    let replaces = replaces(context);
     if identity.size == UNKNOWN_SIZE {
         // A source of unknown size has no ranges and no journal.
-        return Ok(CreateOptions::default());
+        return Ok(CreateOptions { replaces, ..CreateOptions::default() });
     }
     let has_journal = identity.size >= journal_from(context) && identity.distinguishes_versions();
     let name = || version_name(item, identity);
@@ -70,6 +72,7 @@ async fn options(context: &Context, item: &Item, reader: &dyn ReadAt) -> Result<
         source,
         size: Some(identity.size),
         sparse: first_data.is_none_or(|data| data.len() < identity.size),
+        replaces,
     })
 }
 

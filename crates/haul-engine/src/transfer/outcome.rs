@@ -1,6 +1,6 @@
 //! Common to all ways of moving a file: how it is planned, committed and reported.
 
-use haul_storage::{CommitOptions, Entry, Identity, Metadata, Storage};
+use haul_storage::{CommitOptions, Entry, Identity, Metadata, Replaces, Storage};
 
 use crate::context::Context;
 use crate::digest::Digest;
@@ -53,6 +53,14 @@ pub fn is_small(context: &Context, item: &Item) -> bool {
     item.source.size <= limit.min(context.settings.memory / 8) && !context.settings.verify
 }
 
+/// What a file may replace under its name.
+pub fn replaces(context: &Context) -> Replaces {
+    match context.settings.overwrite {
+        Overwrite::Never => Replaces::Nothing,
+        Overwrite::Always | Overwrite::Different | Overwrite::Newer => Replaces::Any,
+    }
+}
+
 /// How the file gets its name.
 pub fn commit_options(context: &Context, item: &Item, found: Metadata) -> CommitOptions {
     let can = item.job.job.destination.capabilities();
@@ -64,7 +72,7 @@ pub fn commit_options(context: &Context, item: &Item, found: Metadata) -> Commit
     }
     CommitOptions {
         metadata,
-        replace: context.settings.overwrite != Overwrite::Never,
+        replace: replaces(context) != Replaces::Nothing,
         sync: context.settings.sync && can.sync,
         expected: None,
     }

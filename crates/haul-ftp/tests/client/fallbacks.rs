@@ -122,6 +122,28 @@ async fn list_is_not_used_if_list_all_works() {
     assert_eq!((sent(&server, "LIST -a"), sent(&server, "LIST")), (3, 4));
 }
 
+/// Once, those beyond the first hundred were dropped, or reported although the other listing was used.
+#[tokio::test]
+async fn every_line_that_cannot_be_parsed_counts_in_the_listing_that_is_used() {
+    fn and_unknown(line: &[u8]) -> &'static [u8] {
+        Box::leak([&b"?? unknown ??\r\n".repeat(150), line].concat().into_boxed_slice())
+    }
+    fn all(listing: &'static [u8]) -> &'static [(&'static str, &'static [u8])] {
+        Box::leak(Box::new([("LIST -a", listing)]))
+    }
+    let itself = and_unknown(b"drwxr-xr-x    2 o  g  4096 Nov 22 13:50 .\r\n");
+    let shows_itself = Script { listing: LINE, listings: all(itself), ..Script::default() };
+    let (_server, _journals, storage) = storage(shows_itself).await;
+    let listed: Vec<_> = storage.list(&RelPath::root()).await.unwrap().collect().await;
+    let errors: Vec<_> = listed.into_iter().filter_map(Result::err).collect();
+    assert_eq!(errors.len(), 101);
+    assert!(errors[100].to_string().contains("50 further lines"), "{}", errors[100]);
+    // Plain `LIST` only confirms that `-a` works.
+    let plain = Script { listing: and_unknown(LINE), listings: all(LINE), ..Script::default() };
+    let (_server, _journals, storage) = self::storage(plain).await;
+    assert_eq!(names(&storage).await, ["f"]);
+}
+
 #[tokio::test]
 async fn list_is_used_if_list_all_is_refused() {
     for reply in ["550 -a: No such file or directory", "501 What?", "550 No files found", "450 No."]
@@ -391,7 +413,7 @@ async fn a_server_without_rest_is_read_from_the_beginning() {
     // A part file is not resumed on such a server: an upload begins at offset 0.
     let part = format!("/up/{}", String::from_utf8(storage.part_name(&path("g"))).unwrap());
     server.put(&part, b"half");
-    let options = CreateOptions { resume: true, size: Some(3), sparse: false, source: None };
+    let options = CreateOptions { resume: true, size: Some(3), sparse: false, ..<_>::default() };
     let writer = storage.create(&path("g"), &options).await.unwrap();
     assert_eq!(
         writer.write_at(1, Block::from(Bytes::from_static(b"x"))).await.unwrap_err().kind(),

@@ -458,7 +458,7 @@ async fn a_broken_upload_resumes_where_the_part_file_ends() {
         "{error}"
     );
     drop(writer);
-    let options = CreateOptions { resume: true, size: None, sparse: true, source: None };
+    let options = CreateOptions { resume: true, size: None, sparse: true, ..<_>::default() };
     let writer = storage.create(&path("f"), &options).await.unwrap();
     let stored = writer.reopen(false).await.unwrap().identity().size;
     assert_eq!(stored, 1_234_567);

@@ -75,18 +75,18 @@ fn value(request: &Request, text: String) -> Result<HeaderValue> {
 }
 
 impl Inner {
-    /// The version at `path` that a commit replaces, if the commit may replace only one version and the server
-    /// evaluates conditions.
+    /// The version at `path` that a commit replaces, if the commit may replace only the `expected` version and the
+    /// server evaluates conditions.
     ///
     /// # Errors
     /// That of [`CommitOptions::check`] if there is another version, and those of the request.
     pub(super) async fn replaced(
         &self,
         path: &RelPath,
-        options: &CommitOptions,
+        expected: Option<&Identity>,
     ) -> Result<Option<Replaced>> {
         let compares = self.capabilities.conditional_commits;
-        let Some(expected) = options.replaced().filter(|_| compares) else { return Ok(None) };
+        let Some(expected) = expected.filter(|_| compares) else { return Ok(None) };
         match self.look_with_tag(path).await? {
             Some((entry, tag)) if is_version(&entry, expected) => {
                 let condition = tag.as_deref().and_then(Condition::new);

@@ -1,6 +1,7 @@
 //! State that a storage, its listings and its uploads share.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use haul_storage::{Capabilities, Error, ErrorKind, Location, RelPath, Uploads};
@@ -47,6 +48,8 @@ pub struct Learnt {
     pub(super) moving: Moving,
     /// Directories that are known to exist.
     pub(super) directories: Directories,
+    /// Whether the server has refused the entity tag that it reports, as a condition of a PUT.
+    pub(super) misjudges_tags: AtomicBool,
     /// Whether the server reports digests on request, once that was tried.
     pub(super) reports_digests: OnceCell<bool>,
 }

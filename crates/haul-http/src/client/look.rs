@@ -131,7 +131,7 @@ impl HttpHost {
         let mut rest = Vec::new();
         // The parent, needed if the name is missing, is requested at the same time. If it is not needed the
         // request still runs to its end, because cancelling it would cost the connection.
-        let mut above = parent(&current).map(|(above, _)| {
+        let mut above = parent(&current).ok().flatten().map(|(above, _)| {
             let exchange = Arc::clone(self.exchange());
             tokio::spawn(async move { dav::look(&exchange, above, "open").await })
         });
@@ -163,7 +163,7 @@ impl HttpHost {
                     return Ok(Nearest { directory, rest, is_file: false });
                 }
                 Ok(Some(_)) if rest.is_empty() => {
-                    let (above, name) = parent(&current).ok_or_else(|| not_found("open", url))?;
+                    let (above, name) = parent(&current)?.ok_or_else(|| not_found("open", url))?;
                     return Ok(Nearest { directory: above, rest: vec![name], is_file: true });
                 }
                 Ok(Some(_)) => return Err(Error::new(ErrorKind::NotADirectory, "open").at(current)),
@@ -171,7 +171,7 @@ impl HttpHost {
                 // The parent may be unreadable, but then nothing can be created there.
                 Err(error) => return Err(error),
             }
-            let Some((above, name)) = parent(&current) else {
+            let Some((above, name)) = parent(&current)? else {
                 // A server's root exists even if the server reports it as missing. Creating something in it
                 // reports why that fails.
                 rest.reverse();
@@ -203,11 +203,18 @@ fn not_found(operation: &'static str, url: &Url) -> Error {
     Error::new(ErrorKind::NotFound, operation).at(url)
 }
 
-/// The parent directory, and the name in it; `None` for the root, or if the name is malformed.
-fn parent(url: &Url) -> Option<(Url, Vec<u8>)> {
+/// The parent directory, and the name in it; `None` for the root.
+///
+/// # Errors
+/// `InvalidInput` if the percent-encoding of the name is malformed.
+fn parent(url: &Url) -> Result<Option<(Url, Vec<u8>)>> {
     let path = url.path().trim_end_matches('/');
-    let (above, name) = path.rsplit_once('/')?;
-    Some((url.with_path(&format!("{above}/")), decode_name(name.as_bytes())?))
+    let Some((above, name)) = path.rsplit_once('/') else { return Ok(None) };
+    let Some(name) = decode_name(name.as_bytes()) else {
+        let error = Error::new(ErrorKind::InvalidInput, "open").at(url);
+        return Err(error.because("a % in its name is not followed by two hexadecimal digits"));
+    };
+    Ok(Some((url.with_path(&format!("{above}/")), name)))
 }
 
 impl Inner {

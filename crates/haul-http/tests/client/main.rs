@@ -4,6 +4,7 @@
 #![expect(clippy::print_stderr, reason = "a skipped test prints that")]
 
 mod conditions;
+mod direct;
 mod faults;
 mod order;
 #[path = "../../../haul-net/tests/support/port.rs"]
@@ -278,7 +279,13 @@ async fn an_upload_to_apache_resumes_in_another_run() {
     let modified = Some(Timestamp { seconds: 7, nanos: 9 });
     let identity = Identity { size: 3_000_000, modified, ..Identity::default() };
     let source = Some(SourceVersion { name: "source".to_owned(), identity });
-    let options = CreateOptions { resume: true, size: Some(3_000_000), sparse: false, source };
+    let options = CreateOptions {
+        resume: true,
+        size: Some(3_000_000),
+        sparse: false,
+        source,
+        ..<_>::default()
+    };
     let writer = first.create(&path("file"), &options).await.unwrap();
     assert_eq!(*writer.held(), Held::Ranges(RangeSet::new()));
     writer.write_at(2_000_000, block(2_000_000, 3_000_000)).await.unwrap();

@@ -84,6 +84,17 @@ async fn an_empty_multistatus_means_not_found() {
     }
 }
 
+/// Once, such a name was taken for an existing directory.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_destination_with_a_malformed_name_is_refused() {
+    let server = Scripted::start(usual).await;
+    for below in ["100%", "%zz", "%2", "100%/new"] {
+        let url = Url::parse(&format!("{}{below}", server.url)).unwrap();
+        let error = host(&server.url).nearest(&url).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{below}: {error}");
+    }
+}
+
 /// Once, a busy server was taken for one without features.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_busy_does_not_open_without_its_features() {

@@ -122,8 +122,8 @@ impl SplitWriter {
         let size = self.options.size.map(|size| size.saturating_sub(start).min(self.rule.part));
         // Parts that must not be resumed were removed with their folder; the journal covers the
         // whole file.
-        let options =
-            CreateOptions { source: None, resume: true, size, sparse: self.options.sparse };
+        let sparse = self.options.sparse;
+        let options = CreateOptions { resume: true, size, sparse, ..CreateOptions::default() };
         let part = self.shared.inner.create(&part_path(&self.folder, number), &options).await?;
         state.open.insert(number, Arc::clone(&part));
         state.count = state.count.max(number + 1);

@@ -16,7 +16,8 @@ use futures_util::stream::FuturesUnordered;
 use haul_engine::budget::{LinkShare, Priority};
 use haul_storage::{
     Block, CommitOptions, CreateOptions, Entry, Error, ErrorKind, Identity, Metadata, Range,
-    RangeSet, RelPath, Result, Retry, SourceVersion, Storage, StorageExt as _, WriteAt, Writes,
+    RangeSet, RelPath, Replaces, Result, Retry, SourceVersion, Storage, StorageExt as _, WriteAt,
+    Writes,
 };
 use tokio::sync::Notify;
 use tokio::time::timeout;
@@ -228,7 +229,7 @@ impl Sender {
             Target::Sent => return self.found(snapshot).await,
         };
         if snapshot.size > self.whole_limit() {
-            return self.send_long(file, snapshot).await;
+            return self.send_long(file, snapshot, options.replaces()).await;
         }
         let mut permit = self.share.acquire(Priority::Bulk, snapshot.size).await;
         self.begun.notify_one();
@@ -252,7 +253,12 @@ impl Sender {
         file.begin_upload(&self.root, attempt);
     }
 
-    async fn send_long(&self, file: &Pending, snapshot: &Snapshot) -> Result<Sent> {
+    async fn send_long(
+        &self,
+        file: &Pending,
+        snapshot: &Snapshot,
+        replaces: Replaces,
+    ) -> Result<Sent> {
         // Where times are coarse, only the digest distinguishes it from another version of its size and second.
         let digest = match is_fine(self.storage.capabilities()) {
             true => None,
@@ -268,8 +274,13 @@ impl Sender {
         };
         let source = SourceVersion { name: "haul mount".to_owned(), identity };
         let (resume, sparse) = (true, false);
-        let create =
-            CreateOptions { source: Some(source), resume, size: Some(snapshot.size), sparse };
+        let create = CreateOptions {
+            source: Some(source),
+            resume,
+            size: Some(snapshot.size),
+            sparse,
+            replaces,
+        };
         let writer = self.storage.create(&snapshot.path, &create).await?;
         match self.write_and_commit(file, snapshot, &writer).await {
             Ok(()) => Ok(sent),
@@ -286,7 +297,7 @@ impl Sender {
 
     /// Removes the part file of an upload that is not continued.
     pub(super) async fn remove_part(&self, path: &RelPath) -> Result<()> {
-        let create = CreateOptions { source: None, resume: true, size: None, sparse: true };
+        let create = CreateOptions { resume: true, sparse: true, ..CreateOptions::default() };
         let writer = match self.storage.create(path, &create).await {
             Ok(writer) => writer,
             // Its directory is gone, or another process writes it.

@@ -199,13 +199,9 @@ impl Storage for SftpStorage {
         let attrs = inner.host_lstat(from).await.map_err(|error| inner.at(error, from))?;
         inner.directories.forget(from);
         let from = inner.on_server(from);
-        match inner.take_name(&from, to, inner.capabilities().rename).await {
-            // A directory does not replace a file.
-            Err(error) if attrs.kind() == Some(FileKind::Directory) => {
-                Err(inner.why_not(error, to).await)
-            }
-            outcome => outcome,
-        }
+        // A directory replaces nothing; where RENAME does not replace, a file would be moved aside for it.
+        let replace = inner.capabilities().rename && attrs.kind() != Some(FileKind::Directory);
+        inner.take_name(&from, to, replace).await
     }
 
     async fn copy(&self, from: &RelPath, to: &RelPath) -> Result<()> {

@@ -10,7 +10,9 @@ use bytes::Bytes;
 use haul_net::HostWaits;
 use haul_sftp::codec::{Attrs, Extended, Request, Response, Status};
 use haul_sftp::{SftpHost, SftpStorage};
-use haul_storage::{CommitOptions, ErrorKind, Location, Metadata, RelPath, Storage};
+use haul_storage::{
+    CommitOptions, ErrorKind, Location, Metadata, RelPath, Storage, StorageExt as _,
+};
 use tokio::runtime::Handle;
 
 use super::old_and_private;
@@ -118,5 +120,72 @@ async fn a_refused_change_of_owner_is_a_warning_and_not_an_error() {
         let message =
             "the server refuses to change owners of existing entries; they are not preserved";
         assert_eq!(received.try_iter().collect::<Vec<_>>(), [message], "{mode:o}");
+    }
+}
+
+fn attrs(permissions: u32) -> Response {
+    let attrs = Attrs { size: Some(0), permissions: Some(permissions), ..Attrs::default() };
+    Response::Attrs(attrs)
+}
+
+/// Formerly, the file was moved aside for it, and the error was about the file that could not be removed then.
+#[tokio::test]
+async fn a_directory_never_replaces_a_file_even_if_the_server_refuses_posix_rename() {
+    static ASIDE: AtomicUsize = AtomicUsize::new(0);
+    let (storage, _received) = storage(|request| match request {
+        Request::Extended(Extended::PosixRename { .. }) => Some(status(Status::Unsupported)),
+        Request::Lstat(path) if path.ends_with(b"/directory") => Some(attrs(0o040_755)),
+        Request::Rename { to, .. } if to.ends_with(b"/f") => Some(status(Status::Failure)),
+        Request::Rename { from, .. } if from.ends_with(b"/f") => {
+            ASIDE.fetch_add(1, Ordering::Relaxed);
+            None
+        }
+        _ => None,
+    })
+    .await;
+    let directory = RelPath::parse("directory").unwrap();
+    // The server is known then to have no posix-rename.
+    storage.rename(&RelPath::parse("g").unwrap(), &RelPath::parse("new").unwrap()).await.unwrap();
+    let error = storage.rename(&directory, &file()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{error}");
+    assert_eq!(ASIDE.load(Ordering::Relaxed), 0);
+}
+
+/// Another program creates the last directory, or a file of its name, at the same time.
+#[tokio::test]
+async fn a_directory_that_appears_while_it_is_created_counts_as_existing_and_a_file_is_an_error() {
+    static APPEARED: AtomicUsize = AtomicUsize::new(0);
+    static HAS_PARENT: AtomicUsize = AtomicUsize::new(0);
+    let directory = (appears::<0o040_755> as fn(&Request) -> Option<Response>, Ok(false));
+    let file = (appears::<0o100_644> as fn(&Request) -> _, Err(ErrorKind::NotADirectory));
+    for (respond, expected) in [directory, file] {
+        APPEARED.store(0, Ordering::Relaxed);
+        HAS_PARENT.store(0, Ordering::Relaxed);
+        let (storage, _received) = storage(respond).await;
+        let path = RelPath::parse("parent/below").unwrap();
+        let made = storage.create_dir_all(&path).await.map_err(|error| error.kind());
+        assert_eq!(made, expected);
+    }
+
+    fn appears<const MODE: u32>(request: &Request) -> Option<Response> {
+        match request {
+            Request::Mkdir(path, _) if path.ends_with(b"parent") => {
+                HAS_PARENT.store(1, Ordering::Relaxed);
+                None
+            }
+            Request::Mkdir(..) => {
+                APPEARED.store(1, Ordering::Relaxed);
+                Some(status(Status::Failure))
+            }
+            Request::Lstat(path) | Request::Stat(path) if path.len() > 1 => {
+                let (seen, mode) = match path.ends_with(b"parent") {
+                    true => (&HAS_PARENT, 0o040_755),
+                    false => (&APPEARED, MODE),
+                };
+                let is_there = seen.load(Ordering::Relaxed) > 0;
+                Some(if is_there { attrs(mode) } else { status(Status::NoSuchFile) })
+            }
+            _ => None,
+        }
     }
 }

@@ -155,7 +155,7 @@ impl Fixture {
 
     /// `create` with `resume`, whatever the part file holds; waits until the previous writer has closed it.
     pub(super) async fn resume(&self, path: &RelPath) -> Outcome<Arc<dyn WriteAt>> {
-        let options = CreateOptions { resume: true, size: None, sparse: true, source: None };
+        let options = CreateOptions { resume: true, size: None, sparse: true, ..<_>::default() };
         self.resume_as(path, &options).await
     }
 
@@ -167,7 +167,11 @@ impl Fixture {
     ) -> Outcome<Arc<dyn WriteAt>> {
         let size = Some(source.identity.size);
         let source = Some(source.clone());
-        self.resume_as(path, &CreateOptions { resume: true, size, sparse: true, source }).await
+        self.resume_as(
+            path,
+            &CreateOptions { resume: true, size, sparse: true, source, ..<_>::default() },
+        )
+        .await
     }
 
     async fn resume_as(

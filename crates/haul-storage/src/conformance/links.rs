@@ -218,7 +218,7 @@ pub(super) async fn a_planted_part_file_is_not_written_through(fixture: Fixture)
     let part = path.with_name(fixture.storage.part_name(&path))?;
     for resume in [false, true] {
         fixture.storage.create_link(&part, &symbolic("victim"), false).await?;
-        let options = CreateOptions { resume, size: Some(3), sparse: false, source: None };
+        let options = CreateOptions { resume, size: Some(3), sparse: false, ..<_>::default() };
         // The storage may refuse, or avoid the link.
         if let Ok(writer) = fixture.storage.create(&path, &options).await {
             writer.write_at(0, block(b"new")).await?;

@@ -231,7 +231,8 @@ pub(super) async fn all_data_lies_in_the_extents(fixture: Fixture) -> Outcome {
     expected[..10].fill(1);
     expected[1_500_000..1_600_000].fill(2);
     if fixture.any_order() {
-        let options = CreateOptions { resume: false, size: Some(SIZE), sparse: true, source: None };
+        let options =
+            CreateOptions { resume: false, size: Some(SIZE), sparse: true, ..<_>::default() };
         let writer = fixture.storage.create(&path, &options).await?;
         writer.write_at(1_500_000, block(&expected[1_500_000..1_600_000])).await?;
         writer.write_at(0, block(&expected[..10])).await?;

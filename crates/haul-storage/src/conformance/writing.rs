@@ -103,7 +103,8 @@ pub(super) async fn a_block_of_many_pieces_is_written_whole(fixture: Fixture) ->
 pub(super) async fn unwritten_ranges_read_as_zeros(fixture: Fixture) -> Outcome {
     let path = fixture.path("file")?;
     for sparse in [true, false] {
-        let options = CreateOptions { resume: false, size: Some(300_000), sparse, source: None };
+        let options =
+            CreateOptions { resume: false, size: Some(300_000), sparse, ..<_>::default() };
         let writer = fixture.storage.create(&path, &options).await?;
         writer.write_at(100_000, block(&[9; 1000])).await?;
         writer.commit(300_000, &replacing()).await?;
@@ -126,7 +127,8 @@ pub(super) async fn a_file_cut_shorter_at_commit_is_shorter(fixture: Fixture) ->
 
 pub(super) async fn a_reserved_size_does_not_set_the_length(fixture: Fixture) -> Outcome {
     let path = fixture.path("file")?;
-    let options = CreateOptions { resume: false, size: Some(1 << 20), sparse: false, source: None };
+    let options =
+        CreateOptions { resume: false, size: Some(1 << 20), sparse: false, ..<_>::default() };
     let writer = fixture.storage.create(&path, &options).await?;
     writer.write_at(0, block(b"short")).await?;
     writer.commit(5, &fresh()).await?;
@@ -339,7 +341,8 @@ pub(super) async fn a_big_file_is_read_back(fixture: Fixture) -> Outcome {
     const STEP: usize = 1 << 20;
     let path = fixture.path("file")?;
     let expected = content(SIZE, 11);
-    let options = CreateOptions { resume: false, size: Some(SIZE), sparse: false, source: None };
+    let options =
+        CreateOptions { resume: false, size: Some(SIZE), sparse: false, ..<_>::default() };
     let writer = fixture.storage.create(&path, &options).await?;
     if fixture.any_order() {
         let pieces = expected.chunks(STEP).enumerate();

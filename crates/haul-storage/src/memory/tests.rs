@@ -44,7 +44,7 @@ async fn a_dropped_writer_leaves_its_part_file_for_the_next() {
     assert_eq!(storage.part_ranges("a"), [Range::new(10, 3)]);
     assert!(!storage.exists("a"));
 
-    let resume = CreateOptions { resume: true, size: Some(100), sparse: false, source: None };
+    let resume = CreateOptions { resume: true, size: Some(100), sparse: false, ..<_>::default() };
     let writer = storage.create(&path("a"), &resume).await.unwrap();
     assert_eq!(storage.part_bytes("a"), 3);
     writer.commit(13, &commit()).await.unwrap();

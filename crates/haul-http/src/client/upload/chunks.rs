@@ -29,6 +29,7 @@ use super::super::error;
 use super::super::inner::Inner;
 use super::super::quirks::STORED_TIMES;
 use super::super::request::Request;
+use super::direct::refused;
 use super::whole::OC_MTIME;
 use crate::parse::Url;
 
@@ -140,6 +141,9 @@ impl ChunkUpload {
             Err(Error::new(ErrorKind::Interrupted, "write").with_source(failed))
         });
         outcome.map_err(|error| {
+            // 412 is about the piece.
+            let is_refused = error.kind() == ErrorKind::AlreadyExists;
+            let error = if is_refused { refused(&error) } else { error };
             let again = error.retry() == Retry::Later || error.kind() == ErrorKind::NotFound;
             let error = if again { error.with_retry(Retry::FromStart) } else { error };
             error.at(self.inner.location.display(&self.path))
@@ -149,10 +153,11 @@ impl ChunkUpload {
     /// Assembles the pieces, which are all stored, under the file's name.
     async fn assemble(&self, options: &CommitOptions) -> Result<()> {
         let at = |kind| Error::new(kind, "commit").at(self.inner.location.display(&self.path));
-        let (existing, mut condition) = match self.inner.replaced(&self.path, options).await? {
-            Some(replaced) => (Some(replaced.entry), replaced.condition),
-            None => (self.inner.look_by_properties(&self.path, "commit").await?, None),
-        };
+        let (existing, mut condition) =
+            match self.inner.replaced(&self.path, options.replaced()).await? {
+                Some(replaced) => (Some(replaced.entry), replaced.condition),
+                None => (self.inner.look_by_properties(&self.path, "commit").await?, None),
+            };
         let overwrite = match existing {
             Some(entry) if entry.is_dir() => return Err(at(ErrorKind::IsADirectory)),
             Some(_) if !options.replace => return Err(at(ErrorKind::AlreadyExists)),

@@ -8,13 +8,14 @@
 //! ```
 //!
 //! The server's features decide, see [`super::quirks`]. Without MOVE a file is written under its final
-//! name, and may stay incomplete if its upload fails.
+//! name, and may stay incomplete if its upload fails. What it may replace is checked before ([`direct`]).
 //!
 //! Credentials are known before a body is sent, because an earlier request to the server found them. The
 //! server can refuse a large upload before its body is sent (see [`super::continues`]); a response that
 //! arrives while the body is still being sent (413, 507) ends it at once.
 
 mod chunks;
+mod direct;
 mod place;
 mod ranges;
 mod stream;

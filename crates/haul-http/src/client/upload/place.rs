@@ -89,7 +89,7 @@ impl Inner {
             self.set_time(part, time).await?;
         }
         let source = Entry::new(part.clone(), EntryKind::File, size);
-        let (existing, condition) = match self.replaced(path, options).await? {
+        let (existing, condition) = match self.replaced(path, options.replaced()).await? {
             Some(replaced) => (Some(replaced.entry), replaced.condition),
             None => (existing, None),
         };

@@ -58,7 +58,8 @@ impl RangeUpload {
         options: &CreateOptions,
     ) -> Result<Self> {
         if !inner.moves(path) {
-            begin(inner, path, path, false).await?;
+            let empty = Request::new(Method::PUT, inner.url(path), "create");
+            inner.put_directly(path, &empty, &options.replaces).await?;
             return Ok(Self {
                 inner: Arc::clone(inner),
                 path: path.clone(),
@@ -244,7 +245,7 @@ async fn begin(inner: &Inner, path: &RelPath, part: &RelPath, only_new: bool) ->
     match inner.send_change(&empty).await {
         Ok(()) => Ok(true),
         Err(error) if only_new && error.kind() == ErrorKind::AlreadyExists => Ok(false),
-        Err(error) => Err(inner.why_not(error, path).await),
+        Err(error) => Err(inner.why_refused(error, path).await),
     }
 }
 

@@ -8,6 +8,7 @@
 //! A lost connection loses all bytes sent: the upload cannot be resumed and starts again.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -15,17 +16,19 @@ use bytes::Bytes;
 use haul_net::HostWaits;
 use haul_storage::{
     Block, Claim, CommitOptions, CreateOptions, Error, ErrorKind, Held, Range, RangeSet, ReadAt,
-    RelPath, Result, Retry, WriteAt,
+    RelPath, Replaces, Result, Retry, WriteAt,
 };
 use http::{Method, StatusCode};
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
+use super::super::condition::Condition;
 use super::super::error;
 use super::super::inner::Inner;
 use super::super::payload::Stream;
 use super::super::request::Request;
+use super::direct::on_condition;
 use crate::parse::Url;
 
 /// Pieces queued for sending. Together with the kernel's buffers that is enough for a lane.
@@ -50,6 +53,9 @@ pub(super) struct StreamUpload {
     target: RelPath,
     /// `None` if there is no part file.
     claim: Option<Claim>,
+    /// Without a part file: what may be replaced, and the condition that ensures it.
+    replaces: Replaces,
+    condition: Option<Condition>,
     length: Option<u64>,
     sending: Mutex<Sending>,
 }
@@ -60,11 +66,13 @@ struct Sending {
     pieces: Option<mpsc::Sender<Bytes>>,
     put: Option<JoinHandle<Result<()>>>,
     begun: bool,
+    /// The server refused the PUT, so nothing at the target is from it.
+    refused: bool,
     written: u64,
 }
 
 impl StreamUpload {
-    /// Prepares the upload of `path`. Nothing is sent before the first write or the commit.
+    /// Prepares the upload of `path`. Nothing is written before the first write or the commit.
     pub(super) async fn create(
         inner: &Arc<Inner>,
         path: &RelPath,
@@ -75,31 +83,42 @@ impl StreamUpload {
             Some(claim) => inner.part_of(path, claim)?,
             None => path.clone(),
         };
-        let sending = Sending { pieces: None, put: None, begun: false, written: 0 };
+        let mut condition = None;
+        if claim.is_none() {
+            condition = inner.check_target(path, &options.replaces, "create").await?;
+            condition.take_if(|_| inner.learnt.misjudges_tags.load(Ordering::Relaxed));
+        }
+        let sending = Sending { pieces: None, put: None, begun: false, refused: false, written: 0 };
         Ok(Self {
             inner: Arc::clone(inner),
             path: path.clone(),
             target,
             claim,
+            replaces: options.replaces.clone(),
+            condition,
             length: options.size,
             sending: Mutex::new(sending),
         })
     }
 
     /// Begins the PUT, unless it has begun.
-    fn begin(&self, sending: &mut Sending) {
+    fn begin(&self, sending: &mut Sending) -> Result<()> {
         if std::mem::replace(&mut sending.begun, true) {
-            return;
+            return Ok(());
         }
         let (sender, receiver) = mpsc::channel(WAITING);
-        let request = Request::new(Method::PUT, self.inner.url(&self.target), "write");
+        let mut request = Request::new(Method::PUT, self.inner.url(&self.target), "write");
+        if self.is_direct() {
+            request = on_condition(request, &self.replaces, self.condition.as_ref())?;
+        }
         let body = (self.length != Some(0)).then(|| Stream::new(receiver, self.length));
         sending.pieces = Some(sender);
         sending.put = Some(tokio::spawn(put(Arc::clone(&self.inner), request, body)));
+        Ok(())
     }
 
     async fn send(&self, sending: &mut Sending, piece: Bytes) -> Result<()> {
-        self.begin(sending);
+        self.begin(sending)?;
         let Some(pieces) = &sending.pieces else { return Err(self.lost("the upload has ended")) };
         let Some(response) = &mut sending.put else {
             return Err(self.lost("the upload has ended"));
@@ -125,7 +144,10 @@ impl StreamUpload {
         sending.put = None;
         Err(match ended {
             Ok(Ok(())) => self.lost("the server responded before it had received the whole file"),
-            Ok(Err(error)) => self.explained(error).await,
+            Ok(Err(error)) => {
+                sending.refused = is_refusal(&error);
+                self.explained(error).await
+            }
             Err(failed) => self.lost("the upload was stopped").with_source(failed),
         })
     }
@@ -137,6 +159,11 @@ impl StreamUpload {
             put.abort();
         }
         self.lost("the server stopped reading the upload and did not respond")
+    }
+
+    /// Whether the file is written under its final name.
+    fn is_direct(&self) -> bool {
+        self.target == self.path
     }
 
     fn release(&self) {
@@ -166,13 +193,28 @@ impl StreamUpload {
     }
 
     async fn explained(&self, error: Error) -> Error {
+        // 412
+        if error.kind() == ErrorKind::AlreadyExists
+            && let Some(condition) = &self.condition
+        {
+            return match self.inner.still_has(&self.path, condition).await {
+                Err(error) => error,
+                Ok(()) => {
+                    self.inner.learnt.misjudges_tags.store(true, Ordering::Relaxed);
+                    self.lost("the server misjudges the entity tag that it reports")
+                }
+            };
+        }
         let error = match error.kind() {
             // Credentials may have expired. If a plain request succeeds, so may another upload.
             ErrorKind::Unauthenticated => match self.inner.look(&RelPath::root()).await {
                 Ok(_) => error.with_retry(Retry::FromStart),
                 Err(_) => error,
             },
-            _ => self.inner.why_not(error, &self.path).await,
+            _ if self.is_direct() => {
+                self.inner.why_not_written(error, &self.path, &self.replaces).await
+            }
+            _ => self.inner.why_refused(error, &self.path).await,
         };
         // An earlier upload that was cut off may still have the part file locked.
         if error.retry() == Retry::Later || error.kind() == ErrorKind::Busy {
@@ -191,7 +233,7 @@ impl StreamUpload {
     /// Sends the end of the body, and waits for the response.
     async fn finish(&self, size: u64) -> Result<()> {
         let mut sending = self.sending.lock().await;
-        self.begin(&mut sending);
+        self.begin(&mut sending)?;
         let announced = self.length.unwrap_or(size);
         if sending.written > size || announced != size {
             let written = sending.written;
@@ -217,11 +259,19 @@ impl StreamUpload {
         };
         match self.waits().within(RESPONSE_WITHIN, || self.awaited(), response).await {
             Some(Ok(Ok(()))) => Ok(()),
-            Some(Ok(Err(error))) => Err(self.explained(error).await),
+            Some(Ok(Err(error))) => {
+                sending.refused = is_refusal(&error);
+                Err(self.explained(error).await)
+            }
             Some(Err(failed)) => Err(self.lost("the upload was stopped").with_source(failed)),
             None => Err(self.lost("the server received the whole file and did not respond")),
         }
     }
+}
+
+/// Whether an error of a PUT is the server's refusal, rather than a lost connection.
+fn is_refusal(error: &Error) -> bool {
+    error.kind() != ErrorKind::Unreachable
 }
 
 async fn put(inner: Arc<Inner>, request: Request, body: Option<Stream>) -> Result<()> {
@@ -277,7 +327,7 @@ impl WriteAt for StreamUpload {
     }
 
     async fn commit(&self, size: u64, options: &CommitOptions) -> Result<()> {
-        if self.target != self.path {
+        if !self.is_direct() {
             self.finish(size).await?;
             self.inner.commit_part(&self.target, &self.path, size, options).await?;
             self.release();
@@ -293,7 +343,9 @@ impl WriteAt for StreamUpload {
 
     async fn abort(&self, _keep: bool) -> Result<()> {
         let mut sending = self.sending.lock().await;
-        if self.target == self.path {
+        // Nothing was there before, so an incomplete file is from this PUT.
+        let is_own = self.replaces == Replaces::Nothing && !self.inner.quirks.puts_whole;
+        if self.is_direct() && !(is_own && sending.begun) {
             // The final name has either the old file or a part of the new one; it is unknown which, so
             // nothing is removed. A PUT that has not begun must not begin any more.
             if let Some(put) = sending.put.take() {
@@ -306,9 +358,12 @@ impl WriteAt for StreamUpload {
         sending.pieces = None;
         let mut is_cut = false;
         if let Some(put) = sending.put.take() {
-            // Its outcome does not matter, only that it has ended.
-            drop(self.waits().within(RESPONSE_WITHIN, || self.awaited(), put).await);
+            let ended = self.waits().within(RESPONSE_WITHIN, || self.awaited(), put).await;
+            sending.refused = matches!(&ended, Some(Ok(Err(error))) if is_refusal(error));
             is_cut = !self.inner.quirks.puts_whole;
+        }
+        if self.is_direct() && sending.refused {
+            return Ok(());
         }
         self.inner.remove_part(&self.target).await?;
         if is_cut {

@@ -4,11 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::future::join;
-use haul_storage::{CommitOptions, Error, ErrorKind, RelPath, Result, Timestamp};
-use http::header::IF_NONE_MATCH;
+use haul_storage::{CommitOptions, ErrorKind, RelPath, Result, Timestamp};
 use http::{HeaderName, HeaderValue, Method};
 
-use super::super::condition::Condition;
 use super::super::inner::Inner;
 use super::super::quirks::STORED_TIMES;
 use super::super::request::Request;
@@ -40,7 +38,7 @@ pub async fn write_whole(
     let look = inner.look_by_properties(path, "write");
     let outcome = match join(put, look).await {
         (Ok(()), Ok(existing)) => inner.rename_part(&part, path, size, existing, options).await,
-        (Err(error), _) => Err(inner.why_not(error, path).await),
+        (Err(error), _) => Err(inner.why_refused(error, path).await),
         (_, Err(error)) => Err(error),
     };
     if outcome.as_ref().is_err_and(|error| error.kind() != ErrorKind::Unreachable) {
@@ -62,55 +60,10 @@ async fn put_directly(
     bytes: Bytes,
     options: &CommitOptions,
 ) -> Result<()> {
-    let replaced = inner.replaced(path, options).await?;
-    let condition = replaced.and_then(|replaced| replaced.condition);
-    let mut request = of_put(inner, path, bytes, options.metadata.modified);
-    if !options.replace {
-        if !inner.quirks.conditional && inner.look_by_properties(path, "write").await?.is_some() {
-            return Err(
-                Error::new(ErrorKind::AlreadyExists, "write").at(inner.location.display(path))
-            );
-        }
-        request = request.with(IF_NONE_MATCH, HeaderValue::from_static("*"));
-    }
-    let sent = match &condition {
-        Some(condition) => send_if(inner, path, &request, condition).await,
-        None => send(inner, &request).await,
-    };
-    if let Err(error) = sent {
-        if error.kind() == ErrorKind::Changed {
-            return Err(error);
-        }
-        let error = inner.why_not(error, path).await;
-        // An existing file is not the reason, since it is to be replaced.
-        let in_the_way = error.kind() == ErrorKind::AlreadyExists && options.replace;
-        let error = if in_the_way { refused(&error) } else { error };
-        return Err(error);
-    }
+    let request = of_put(inner, path, bytes, options.metadata.modified);
+    inner.put_directly(path, &request, &options.replaces()).await?;
     inner.learnt.moving.on_stored(path);
     Ok(())
-}
-
-/// Sends a PUT that replaces only one version.
-async fn send_if(
-    inner: &Inner,
-    path: &RelPath,
-    request: &Request,
-    condition: &Condition,
-) -> Result<()> {
-    match send(inner, &condition.on_put(request.clone())?).await {
-        // 412
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            inner.still_has(path, condition).await?;
-            send(inner, request).await
-        }
-        sent => sent,
-    }
-}
-
-fn refused(error: &Error) -> Error {
-    let kind = ErrorKind::PermissionDenied;
-    Error::new(kind, error.operation()).at(error.location()).because(error.cause())
 }
 
 async fn put(
@@ -124,7 +77,7 @@ async fn put(
 
 /// Sends a file pipelined, and alone if that fails, to learn the reason. A request that must not be repeated
 /// if its outcome is unknown is sent alone at once.
-async fn send(inner: &Inner, request: &Request) -> Result<()> {
+pub(super) async fn send(inner: &Inner, request: &Request) -> Result<()> {
     if request.is_repeatable() && inner.exchange().pipelined(request, BODY_MOST).await.is_some() {
         return Ok(());
     }

@@ -181,10 +181,10 @@ fn entity(name: &[u8]) -> Option<char> {
     let name = std::str::from_utf8(name).ok()?;
     if let Some(number) = name.strip_prefix('#') {
         let code = match number.strip_prefix(['x', 'X']) {
-            Some(digits) => u32::from_str_radix(digits, 16),
-            None => number.parse(),
+            Some(digits) => digits_of(digits, 16),
+            None => digits_of(number, 10),
         };
-        return code.ok().and_then(char::from_u32);
+        return code.and_then(char::from_u32);
     }
     Some(match name {
         "amp" => '&',
@@ -208,6 +208,12 @@ fn entity(name: &[u8]) -> Option<char> {
     })
 }
 
+/// A number of digits alone: `from_str_radix` accepts a sign as well.
+fn digits_of(text: &str, radix: u32) -> Option<u32> {
+    let is_number = text.chars().all(|digit| digit.is_digit(radix));
+    is_number.then(|| u32::from_str_radix(text, radix).ok()).flatten()
+}
+
 fn split(bytes: &[u8], stop: impl Fn(u8) -> bool) -> (&[u8], &[u8]) {
     bytes.split_at(bytes.iter().position(|byte| stop(*byte)).unwrap_or(bytes.len()))
 }
@@ -222,4 +228,20 @@ const fn is_space(byte: u8) -> bool {
 
 const fn is_quote(byte: u8) -> bool {
     matches!(byte, b'"' | b'\'')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_numeric_entity_has_digits_only() {
+        for (text, decoded) in [
+            ("&#65;&#x42;&#X43;", "ABC"),
+            ("&#+65;&#x+42;&#-1;&#;&#x;&# 65;", "&#+65;&#x+42;&#-1;&#;&#x;&# 65;"),
+            ("&#xd800;&#99999999999;", "&#xd800;&#99999999999;"),
+        ] {
+            assert_eq!(*decode(text.as_bytes()), *decoded.as_bytes());
+        }
+    }
 }

@@ -1,7 +1,9 @@
 //! Options of writes, links, and small files.
 
 use bytes::Bytes;
-use haul_storage::{CommitOptions, CreateOptions, LinkKind, SmallFile, SourceVersion, Whole};
+use haul_storage::{
+    CommitOptions, CreateOptions, LinkKind, Replaces, SmallFile, SourceVersion, Whole,
+};
 
 use super::super::messages::{self, link::Target};
 use super::{PATH_MAX, TARGET_MAX, WireError, path, path_bytes, required};
@@ -45,6 +47,8 @@ impl TryFrom<messages::CreateOptions> for CreateOptions {
             resume: options.resume,
             size: options.size,
             sparse: options.sparse,
+            // Not sent: a peer writes part files.
+            replaces: Replaces::Any,
         })
     }
 }

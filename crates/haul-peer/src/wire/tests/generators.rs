@@ -147,8 +147,15 @@ pub(super) fn held() -> impl Strategy<Value = Held> {
 pub(super) fn create_options() -> impl Strategy<Value = CreateOptions> {
     let source = (any::<String>(), identities())
         .prop_map(|(name, identity)| SourceVersion { name, identity });
-    (of(source), any::<bool>(), of(any::<u64>()), any::<bool>())
-        .prop_map(|(source, resume, size, sparse)| CreateOptions { source, resume, size, sparse })
+    (of(source), any::<bool>(), of(any::<u64>()), any::<bool>()).prop_map(
+        |(source, resume, size, sparse)| CreateOptions {
+            source,
+            resume,
+            size,
+            sparse,
+            ..<_>::default()
+        },
+    )
 }
 
 pub(super) fn commit_options() -> impl Strategy<Value = CommitOptions> {

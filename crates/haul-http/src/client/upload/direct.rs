@@ -1,0 +1,115 @@
+//! Uploads under the final name, on a server that does not move files. What they may replace is checked before the
+//! first byte, since nothing undoes it.
+
+use haul_storage::{Error, ErrorKind, RelPath, Replaces, Result};
+use http::HeaderValue;
+use http::header::IF_NONE_MATCH;
+
+use super::super::condition::Condition;
+use super::super::inner::Inner;
+use super::super::request::Request;
+use super::whole::send;
+
+impl Inner {
+    /// Checks that an upload may write to `path`. Returns the condition to send, if it may replace only one version.
+    ///
+    /// # Errors
+    /// `AlreadyExists` if it may replace nothing and something is there, and those of [`Inner::replaced`].
+    pub(super) async fn check_target(
+        &self,
+        path: &RelPath,
+        replaces: &Replaces,
+        operation: &'static str,
+    ) -> Result<Option<Condition>> {
+        if *replaces == Replaces::Nothing
+            && self.look_by_properties(path, operation).await?.is_some()
+        {
+            let error = Error::new(ErrorKind::AlreadyExists, operation);
+            return Err(error.at(self.location.display(path)));
+        }
+        let replaced = self.replaced(path, replaces.version()).await?;
+        Ok(replaced.and_then(|replaced| replaced.condition))
+    }
+
+    /// Sends a PUT under the final name on condition that it replaces what it may.
+    ///
+    /// # Errors
+    /// As for [`Inner::check_target`], also if the target changes meanwhile and the server evaluates conditions, and
+    /// those of the request.
+    pub(super) async fn put_directly(
+        &self,
+        path: &RelPath,
+        request: &Request,
+        replaces: &Replaces,
+    ) -> Result<()> {
+        // The PUT itself detects an existing file.
+        let is_looked_up = self.quirks.conditional && *replaces == Replaces::Nothing;
+        let condition = match is_looked_up {
+            true => None,
+            false => self.check_target(path, replaces, request.operation).await?,
+        };
+        let conditional = on_condition(request.clone(), replaces, condition.as_ref())?;
+        let sent = match (send(self, &conditional).await, &condition) {
+            // 412
+            (Err(error), Some(condition)) if error.kind() == ErrorKind::AlreadyExists => {
+                self.still_has(path, condition).await?;
+                send(self, request).await
+            }
+            (sent, _) => sent,
+        };
+        match sent {
+            Err(error) => Err(self.why_not_written(error, path, replaces).await),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Finds out why `path` could not be written under its final name.
+    pub(super) async fn why_not_written(
+        &self,
+        error: Error,
+        path: &RelPath,
+        replaces: &Replaces,
+    ) -> Error {
+        match replaces {
+            Replaces::Nothing => self.why_not(error, path).await,
+            Replaces::Any | Replaces::Version(_) => self.why_refused(error, path).await,
+        }
+    }
+
+    /// Like [`Inner::why_not`], for a request that an existing file at `path` does not prevent: one that replaces it,
+    /// or one for its part file.
+    pub(super) async fn why_refused(&self, error: Error, path: &RelPath) -> Error {
+        let (kind, retry, cause) = (error.kind(), error.retry(), error.cause());
+        let found = self.why_not(error, path).await;
+        if found.kind() != ErrorKind::AlreadyExists {
+            return found;
+        }
+        match kind {
+            // 412 and 409: neither a file nor its parent is the reason.
+            ErrorKind::AlreadyExists | ErrorKind::NotFound => refused(&found),
+            _ => Error::new(kind, found.operation())
+                .at(found.location())
+                .because(cause)
+                .with_retry(retry),
+        }
+    }
+}
+
+/// A PUT under the final name, on condition that it replaces only what it may.
+pub(super) fn on_condition(
+    request: Request,
+    replaces: &Replaces,
+    condition: Option<&Condition>,
+) -> Result<Request> {
+    match (replaces, condition) {
+        (Replaces::Nothing, _) => Ok(request.with(IF_NONE_MATCH, HeaderValue::from_static("*"))),
+        (_, Some(condition)) => condition.on_put(request),
+        (_, None) => Ok(request),
+    }
+}
+
+/// An error that says `AlreadyExists` of something other than the file to be written.
+pub(super) fn refused(error: &Error) -> Error {
+    let kind = ErrorKind::PermissionDenied;
+    Error::new(kind, error.operation()).at(error.location()).because(error.cause())
+}

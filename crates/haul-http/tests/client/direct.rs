@@ -1,0 +1,237 @@
+//! Uploads to a server that refuses MOVE: they write under the final name, and replace only what they may. And uploads
+//! whose part file is refused.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use haul_http::client::HttpStorage;
+use haul_storage::{Block, CreateOptions, ErrorKind, Replaces, Result, Retry, Storage};
+
+use super::scripted::{Reply, Request, Scripted};
+use super::{is_part_of, path, replacing, storage};
+
+const SIZE: u64 = 300 << 10;
+
+/// The `DAV` and `Server` headers of servers: a PUT alone; PATCH of parts; conditions; both.
+const PLAIN: [&str; 2] = ["1", "other"];
+const PARTS: [&str; 2] = ["1, sabredav-partialupdate", "other"];
+const CONDITIONS: [&str; 2] = ["1", "haul"];
+const BOTH: [&str; 2] = ["1, sabredav-partialupdate", "haul"];
+
+/// The usual response of a server without `/dav/file`, which refuses MOVE.
+fn usual(request: &Request, [dav, server]: [&str; 2]) -> Reply {
+    match (&request.method[..], &request.path[..]) {
+        ("OPTIONS", _) => {
+            let headers = vec![("DAV", dav.to_owned()), ("Server", server.to_owned())];
+            Reply::Respond(200, headers, String::new())
+        }
+        ("PROPFIND", "/dav/") => Reply::listing(&[("/dav/", None)]),
+        ("PROPFIND", part) if part.ends_with("upload") => Reply::listing(&[(part, Some(SIZE))]),
+        ("PROPFIND", part) if part.ends_with("temp") => Reply::listing(&[(part, Some(1))]),
+        ("PROPFIND", _) => Reply::status(404),
+        ("PUT", _) => Reply::status(201),
+        ("PATCH" | "DELETE", _) => Reply::status(204),
+        _ => Reply::status(405),
+    }
+}
+
+fn existing(tag: usize) -> Reply {
+    let text = super::scripted::multistatus(&[("/dav/file", Some(3))]);
+    let tag = format!("<D:getetag>\"{tag}\"</D:getetag></D:prop>");
+    Reply::Respond(207, Vec::new(), text.replace("</D:prop>", &tag))
+}
+
+/// Opens a storage on it, which has learnt that it refuses MOVE.
+async fn without_move(server: &Scripted) -> Arc<HttpStorage> {
+    let storage = storage(&server.url, &tempfile::tempdir().unwrap()).await;
+    let error = write_to(&storage, "other", Replaces::Any).await.unwrap_err();
+    assert_eq!(error.retry(), Retry::FromStart, "{error}");
+    storage
+}
+
+async fn write(storage: &HttpStorage, replaces: Replaces) -> Result<()> {
+    write_to(storage, "file", replaces).await
+}
+
+async fn write_to(storage: &HttpStorage, name: &str, replaces: Replaces) -> Result<()> {
+    let options = CreateOptions { size: Some(SIZE), replaces, ..CreateOptions::default() };
+    let writer = storage.create(&path(name), &options).await?;
+    let written = async {
+        writer.write_at(0, Block::from(Bytes::from(vec![1; SIZE as usize]))).await?;
+        writer.commit(SIZE, &replacing()).await
+    };
+    let written = written.await;
+    if written.is_err() {
+        writer.abort(false).await?;
+    }
+    written
+}
+
+/// Requests that change the file under its final name.
+fn changes(server: &Scripted) -> usize {
+    let all = ["PUT", "PATCH", "DELETE"].map(|method| server.requests(method));
+    all.iter().flatten().filter(|request| request.path == "/dav/file").count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_move_a_file_that_exists_is_not_replaced_unless_allowed() {
+    for kind in [PLAIN, PARTS, CONDITIONS, BOTH] {
+        let has_conditions = kind[1] == "haul";
+        let server =
+            Scripted::start(move |request| match (&request.method[..], &request.path[..]) {
+                ("PROPFIND", "/dav/file") => existing(1),
+                ("PUT", "/dav/file")
+                    if has_conditions && request.header("if-none-match") == "*" =>
+                {
+                    Reply::status(412)
+                }
+                _ => usual(request, kind),
+            });
+        let server = server.await;
+        let storage = without_move(&server).await;
+        let error = write(&storage, Replaces::Nothing).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{kind:?}: {error}");
+        let puts = server.requests("PUT");
+        let unconditional =
+            puts.iter().filter(|put| put.path == "/dav/file" && put.header("if-none-match") != "*");
+        assert_eq!(unconditional.count(), 0, "{kind:?}");
+        assert_eq!(server.requests("DELETE").len(), 1, "{kind:?}: only the part file");
+        assert!(has_conditions || changes(&server) == 0, "{kind:?}");
+        write(&storage, Replaces::Any).await.unwrap();
+    }
+}
+
+/// It appears between the check and the PUT. The server evaluates conditions, although nothing shows that it does.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_move_a_file_that_appears_is_neither_replaced_nor_removed() {
+    for kind in [PLAIN, PARTS, CONDITIONS, BOTH] {
+        let appeared = AtomicBool::new(false);
+        let server =
+            Scripted::start(move |request| match (&request.method[..], &request.path[..]) {
+                ("PROPFIND", "/dav/file") if appeared.load(Ordering::SeqCst) => existing(1),
+                ("PUT", "/dav/file") if request.header("if-none-match") == "*" => {
+                    appeared.store(true, Ordering::SeqCst);
+                    Reply::status(412)
+                }
+                _ => usual(request, kind),
+            });
+        let server = server.await;
+        let storage = without_move(&server).await;
+        let error = write(&storage, Replaces::Nothing).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{kind:?}: {error}");
+        assert_eq!(server.requests("DELETE").len(), 1, "{kind:?}: only the part file");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_move_only_the_expected_version_is_replaced() {
+    for kind in [CONDITIONS, BOTH] {
+        let version = Arc::new(AtomicUsize::new(1));
+        let now = Arc::clone(&version);
+        let server =
+            Scripted::start(move |request| match (&request.method[..], &request.path[..]) {
+                ("PROPFIND", "/dav/file") => existing(now.load(Ordering::SeqCst)),
+                // From the third version on, another client replaces it just before the request.
+                ("PUT", "/dav/file") => match now.load(Ordering::SeqCst) {
+                    1 if request.header("if-match") == "\"1\"" => Reply::status(204),
+                    1 => Reply::status(500),
+                    _ if request.header("if-match").is_empty() => Reply::status(204),
+                    _ => {
+                        now.fetch_add(1, Ordering::SeqCst);
+                        Reply::status(412)
+                    }
+                },
+                _ => usual(request, kind),
+            });
+        let server = server.await;
+        let storage = without_move(&server).await;
+        let expected = storage.stat(&path("file")).await.unwrap().identity();
+        write(&storage, Replaces::Version(expected.clone())).await.unwrap();
+        let before = changes(&server);
+        let mut other = expected.clone();
+        other.size += 1;
+        let error = write(&storage, Replaces::Version(other)).await.unwrap_err();
+        assert_eq!((error.kind(), error.retry()), (ErrorKind::Changed, Retry::Never), "{error}");
+        assert_eq!(changes(&server), before, "{kind:?}");
+        version.store(3, Ordering::SeqCst);
+        let error = write(&storage, Replaces::Version(expected)).await.unwrap_err();
+        assert_eq!((error.kind(), error.retry()), (ErrorKind::Changed, Retry::Never), "{error}");
+        assert_eq!(changes(&server), before + 1, "{kind:?}");
+    }
+}
+
+/// Otherwise no file could be replaced on such a server.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_move_a_condition_that_the_server_misjudges_is_dropped() {
+    for kind in [CONDITIONS, BOTH] {
+        let server =
+            Scripted::start(move |request| match (&request.method[..], &request.path[..]) {
+                ("PROPFIND", "/dav/file") => existing(1),
+                ("PUT", "/dav/file") if !request.header("if-match").is_empty() => {
+                    Reply::status(412)
+                }
+                _ => usual(request, kind),
+            });
+        let server = server.await;
+        let storage = without_move(&server).await;
+        let expected = storage.stat(&path("file")).await.unwrap().identity();
+        if let Err(error) = write(&storage, Replaces::Version(expected.clone())).await {
+            assert_eq!(error.retry(), Retry::FromStart, "{kind:?}: {error}");
+            write(&storage, Replaces::Version(expected)).await.unwrap();
+        }
+    }
+}
+
+/// Otherwise the retry would take it for a file of someone else.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_move_what_a_lost_connection_leaves_of_a_new_file_is_removed() {
+    let tries = AtomicUsize::new(0);
+    let exists = AtomicBool::new(false);
+    let server = Scripted::start(move |request| match (&request.method[..], &request.path[..]) {
+        ("PROPFIND", "/dav/file") if exists.load(Ordering::SeqCst) => existing(1),
+        ("PUT", "/dav/file") if tries.fetch_add(1, Ordering::SeqCst) == 0 => {
+            exists.store(true, Ordering::SeqCst);
+            Reply::Close(1000)
+        }
+        ("DELETE", "/dav/file") => {
+            exists.store(false, Ordering::SeqCst);
+            Reply::status(204)
+        }
+        _ => usual(request, PLAIN),
+    });
+    let server = server.await;
+    let storage = without_move(&server).await;
+    let error = write(&storage, Replaces::Nothing).await.unwrap_err();
+    assert_eq!(error.retry(), Retry::FromStart, "{error}");
+    write(&storage, Replaces::Nothing).await.unwrap();
+}
+
+/// A mount would report `AlreadyExists` as a conflict.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_part_file_is_not_reported_as_an_existing_file() {
+    for status in [409, 412, 423] {
+        for kind in [PLAIN, PARTS, CONDITIONS, BOTH] {
+            let server =
+                Scripted::start(move |request| match (&request.method[..], &request.path[..]) {
+                    ("PROPFIND", "/dav/file") => existing(1),
+                    ("PUT", part) if is_part_of("/dav/file", part) => Reply::status(status),
+                    // A PUT that is not atomic writes a part file.
+                    ("OPTIONS", _) => usual(request, [kind[0], "other"]),
+                    _ => usual(request, kind),
+                });
+            let server = server.await;
+            let storage = storage(&server.url, &tempfile::tempdir().unwrap()).await;
+            let small = Bytes::from_static(b"x");
+            let errors = [
+                write(&storage, Replaces::Any).await.unwrap_err(),
+                storage.write_whole(&path("file"), small, &replacing()).await.unwrap_err(),
+            ];
+            let expected = match status {
+                423 => ErrorKind::Busy,
+                _ => ErrorKind::PermissionDenied,
+            };
+            assert_eq!(errors.map(|error| error.kind()), [expected; 2], "{status}, {kind:?}");
+        }
+    }
+}
