@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! kernel ◄─ /dev/fuse ─► session ─ requests ─► view ─┬─ tree, attributes   nodes, names, cached entries
-//!                        (threads, INTERRUPT)        ├─ directory           listings
+//!                        (threads, INTERRUPT)        ├─ refresh             attributes of files that are read
+//!                                                    ├─ directory           listings
 //!                                                    ├─ survey              listings ahead of programs
 //!                                                    ├─ read                open files, blocks, read-ahead
 //!                                                    └─ write               spool, uploads, names
@@ -39,6 +40,7 @@ mod lock;
 mod mount;
 mod names;
 mod read;
+mod refresh;
 mod session;
 mod status;
 mod survey;

@@ -18,6 +18,7 @@ use crate::directory::Directory;
 use crate::fuse::{Attributes, Kind, NAME_MAX, ROOT, Reply, attributes, entry, no_entry};
 use crate::listed::{Listed, MOST_NAMES};
 use crate::lock::lock;
+use crate::refresh::Refreshes;
 use crate::survey::Survey;
 use crate::tree::Tree;
 use crate::write::Overlay;
@@ -54,6 +55,7 @@ pub(crate) struct Names {
     tree: Mutex<Tree>,
     cache: Arc<Mutex<AttributeCache>>,
     survey: Survey,
+    refreshes: Refreshes,
     local: Option<Local>,
     runtime: Handle,
 }
@@ -78,6 +80,7 @@ impl Names {
         let cache = Arc::new(Mutex::new(AttributeCache::new(shown.ages)));
         let survey = Survey::new(&storage, &cache, started, shown.timeout, runtime);
         survey.begin(&root);
+        let refreshes = Refreshes::new(&storage, &cache, started, runtime);
         Arc::new(Self {
             storage,
             root,
@@ -86,6 +89,7 @@ impl Names {
             tree: Mutex::new(Tree::new(MOST_NODES)),
             cache,
             survey,
+            refreshes,
             local: overlay.map(|overlay| {
                 let listed = Mutex::new(Listed::new(shown.ages.entry));
                 Local { overlay, listed }
@@ -134,6 +138,17 @@ impl Names {
         let listed = || lock(&self.local.as_ref()?.listed).missing(path, now);
         let valid = self.survey.missing(path, now).or_else(listed)?;
         Some(Known { entry: None, valid })
+    }
+
+    /// A file is read: its attributes are requested again before they expire.
+    pub(crate) fn on_read(&self, node: u64) {
+        let Ok(path) = self.path(node) else { return };
+        let known = lock(&self.cache).get(&path, self.now());
+        if let Some(Known { entry: Some(_), valid }) = known
+            && !self.is_local(&path)
+        {
+            self.refreshes.on_read(&path, valid);
+        }
     }
 
     /// A path is looked up, and nothing is known about it.

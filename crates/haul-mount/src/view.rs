@@ -295,6 +295,7 @@ impl Handler for View {
                 target(&known).unwrap_or_else(Reply::from)
             }
             Operation::Read { handle, offset, size } => {
+                self.names.on_read(node);
                 return self.read_now(*handle, Range::new(*offset, u64::from(*size)));
             }
             Operation::Opendir => self.open_directory(node).unwrap_or_else(Reply::from),

@@ -21,6 +21,7 @@ const AGE: Duration = Duration::from_secs(5);
 
 /// Numbers of operations.
 const LOOKUP: u32 = 1;
+const GETATTR: u32 = 3;
 const OPEN: u32 = 14;
 const READ: u32 = 15;
 const OPENDIR: u32 = 27;
@@ -192,6 +193,33 @@ async fn an_open_file_grows_with_the_file_and_not_with_one_that_replaces_it() {
     sleep(AGE).await;
     world.lookup(ROOT, "log").await.unwrap();
     read("first, second").await;
+}
+
+/// Formerly, a read waited for attributes whenever they had expired.
+#[tokio::test(start_paused = true)]
+async fn attributes_of_a_file_that_is_read_never_have_to_be_waited_for() {
+    let world = World::new(RTT, one("file")).await;
+    let node = world.walk("file").await;
+    let handle = number(bytes(&world.send(OPEN, node, &[0; 8]).await));
+    let getattr = async || {
+        let start = Instant::now();
+        let reply = world.send(GETATTR, node, &[0; 16]).await;
+        (start.elapsed(), Duration::from_secs(number(bytes(&reply))))
+    };
+    let stats = world.count(Call::Stat);
+    for block in 0..100 {
+        sleep(AGE / 20).await;
+        assert_eq!(getattr().await.0, Duration::ZERO, "block {block}");
+        world.send(READ, node, &range(handle, (block % 8) << 17, 4096)).await;
+    }
+    let stats = world.count(Call::Stat) - stats;
+    assert!((5..=8).contains(&stats), "{stats} requests in five times the age");
+    // Nothing is requested for a file that is not read, and attributes do not become older than promised.
+    sleep(3 * AGE).await;
+    let before = world.count(Call::Stat);
+    let (waited, valid) = getattr().await;
+    assert!(waited >= RTT && valid <= AGE, "{waited:?}, {valid:?}");
+    assert_eq!(world.count(Call::Stat), before + 1);
 }
 
 fn one(path: &str) -> [String; 1] {
