@@ -11,7 +11,7 @@ use super::view::View;
 use crate::data::Dataset;
 
 const BLOCK: usize = 64 << 10;
-/// Reads one after another.
+/// Number of reads that are done one after another.
 const ALONE: usize = 50;
 /// Threads that read at the same time, and the reads of each.
 const THREADS: usize = 16;
@@ -64,7 +64,7 @@ fn mean(time: Duration, reads: usize) -> Duration {
 
 /// The offsets of all `blocks` of a file, in an order without a pattern that is the same in every run.
 fn offsets(blocks: u64) -> Vec<u64> {
-    // The finaliser of splitmix64.
+    // Output `n` of splitmix64 with the seed 0: they all differ.
     let mixed = |n: &u64| {
         let n = n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
