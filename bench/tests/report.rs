@@ -258,7 +258,7 @@ fn a_torn_last_line_is_an_error_with_file_and_line() {
     let torn = &whole[..whole.len() - 40];
     let last = whole.lines().count();
     let error = error(torn);
-    let start = format!("results.jsonl, line {last}: the line is torn off");
+    let start = format!("results.jsonl, line {last}: the line is truncated");
     assert!(error.starts_with(&start), "{error}");
 }
 
@@ -274,9 +274,9 @@ fn stray_and_duplicate_runs_are_errors() {
     let (scenario, runs) = connect();
     let stray = line(&Record::Run(Box::new(runs[0].clone())));
     assert!(error(&stray).contains("no machine record"));
-    assert!(error(&(line(&machine()) + &stray)).contains("no such scenario"));
+    assert!(error(&(line(&machine()) + &stray)).contains("no line before defines it"));
     let twice = file([(scenario, vec![runs[1].clone(), runs[1].clone()])]);
-    assert!(error(&twice).contains("round 1 of haul (default) for the second time"));
+    assert!(error(&twice).contains("round 1 of haul (default) is there already"));
 }
 
 #[test]

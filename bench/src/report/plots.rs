@@ -176,7 +176,16 @@ fn progress_figures(results: &ScenarioResults, palette: &Palette) -> Vec<String>
     let lanes = panel("lanes", true, &series::lanes);
     let window =
         panel("window, MiB", false, &|samples| scaled(series::window(samples), 1.0 / units::MIB));
-    let rtt = panel("round trip, ms", false, &series::rtt);
+    let rtt = panel("RTT, ms", false, &series::rtt);
+    // Backends that measure no RTT have a window only.
+    let (what, caption) = match (&window, &rtt) {
+        (_, None) => ("haul's window", "Bytes that haul allowed in flight, in its median run."),
+        (None, _) => ("haul's RTT", "The RTT that haul measured, in its median run."),
+        _ => (
+            "haul's window and RTT",
+            "Bytes that haul allowed in flight, and the RTT that it measured, in its median run.",
+        ),
+    };
     let figure = |panels: Vec<(Panel, String)>, what: &str, caption: &str| {
         let keys = panels.first().map(|(_, keys)| keys.clone())?;
         let panels = panels.into_iter().map(|(panel, _)| panel).collect();
@@ -188,15 +197,11 @@ fn progress_figures(results: &ScenarioResults, palette: &Palette) -> Vec<String>
         "haul's lanes",
         "Connections that haul used, in its median run.",
     );
-    let window = figure(
-        window.into_iter().chain(rtt).collect(),
-        "haul's window and round trip",
-        "Bytes that haul allowed in flight, and the round trip as it saw it, in its median run.",
-    );
+    let window = figure(window.into_iter().chain(rtt).collect(), what, caption);
     connections.into_iter().chain(window).collect()
 }
 
-/// A line and a legend entry for each row that has points; `None` if no row has any.
+/// A line and a legend entry for each row that has two points or more; `None` if no row has.
 fn lines(
     results: &ScenarioResults,
     palette: &Palette,

@@ -116,15 +116,17 @@ impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, line {}: ", self.file, self.line)?;
         match &self.cause {
-            Cause::Truncated(error) => write!(f, "the line is torn off: {error}"),
+            Cause::Truncated(error) => write!(f, "the line is truncated: {error}"),
             Cause::Malformed(error) => write!(f, "not a record of a benchmark: {error}"),
             Cause::NoMachine => write!(f, "no machine record before this line in this file"),
-            Cause::NoScenario(name) => write!(f, "a run of '{name}', and no such scenario before"),
+            Cause::NoScenario(name) => {
+                write!(f, "a run of '{name}', and no line before defines it")
+            }
             Cause::ConflictingScenario(name) => {
-                write!(f, "scenario '{name}' differs from the one of this name before")
+                write!(f, "scenario '{name}' differs from an earlier one of this name")
             }
             Cause::DuplicateRound { tool, settings, round } => {
-                write!(f, "round {round} of {tool} ({settings}) for the second time")
+                write!(f, "round {round} of {tool} ({settings}) is there already")
             }
         }
     }

@@ -89,6 +89,7 @@ fn a_full_disk_stops_caching_but_no_read() {
         eprintln!("SKIPPED: mounting takes root");
         return;
     }
+    haul_bench::guard::unshare_mounts_once().unwrap();
     let mut tmpfs = Command::new("mount");
     tmpfs.args(["-t", "tmpfs", "-o", "size=1m,mode=0700", "tmpfs"]).arg(cache.path());
     if !tmpfs.status().is_ok_and(|status| status.success()) {

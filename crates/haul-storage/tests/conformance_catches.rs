@@ -8,7 +8,7 @@ use std::time::Duration;
 use broken::{Broken, Flaw};
 use haul_storage::conformance;
 use haul_storage::memory::{MemoryStorage, Operation};
-use haul_storage::{Capabilities, ErrorKind, Storage, Writes};
+use haul_storage::{Capabilities, DigestKind, ErrorKind, Storage, Writes};
 
 async fn failing(storage: Arc<dyn Storage>) -> Vec<&'static str> {
     let failures = conformance::failures(storage).await;
@@ -16,13 +16,15 @@ async fn failing(storage: Arc<dyn Storage>) -> Vec<&'static str> {
 }
 
 /// Every flaw, each time with a case that has to detect it.
-const FLAWS: [(Flaw, &str); 62] = [
+const FLAWS: [(Flaw, &str); 64] = [
     (Flaw::CommitIgnoresReplace, "writing::an_existing_file_is_replaced_only_if_requested"),
     (Flaw::CommitIgnoresSize, "writing::a_file_cut_shorter_at_commit_is_shorter"),
     (Flaw::CommitForgetsMetadata, "metadata::a_commit_sets_the_given_metadata"),
     (Flaw::WholeIgnoresReplace, "whole::an_existing_file_is_replaced_only_if_requested"),
     (Flaw::CommitIgnoresExpected, "writing::only_the_expected_version_is_replaced"),
     (Flaw::WholeIgnoresExpected, "whole::only_the_expected_version_is_replaced"),
+    (Flaw::RefusedCommitIsRetried, "writing::only_the_expected_version_is_replaced"),
+    (Flaw::RefusedCommitIsRetried, "whole::only_the_expected_version_is_replaced"),
     (Flaw::WholeIgnoresLimit, "whole::a_longer_file_than_the_limit_is_refused"),
     (Flaw::WholeLosesLastByte, "whole::every_size_is_read_back"),
     (Flaw::NameTakenBeforeCommit, "writing::a_file_appears_only_at_commit"),
@@ -96,7 +98,7 @@ async fn every_flaw_is_detected_by_its_case() {
 /// The control: the suite detects the flaws, not the wrapper.
 #[tokio::test(start_paused = true)]
 async fn the_wrapper_without_a_flaw_passes() {
-    let inside = MemoryStorage::builder().with_records().build();
+    let inside = MemoryStorage::builder().with_records().with_digests().build();
     let claims = inside.capabilities().clone();
     assert_eq!(failing(Broken::claiming(inside, claims)).await, Vec::<&str>::new());
 }
@@ -133,11 +135,12 @@ async fn a_wrongly_declared_capability_is_detected() {
             assert!(!found.is_empty(), "claiming {name} = {claimed} is not noticed");
         }
     }
-    let only_claimed: [(&str, Set); 5] = [
+    let only_claimed: [(&str, Set); 6] = [
         ("conditional_commits", |c, yes| c.conditional_commits = yes),
         ("times", |c, yes| c.times = yes),
         ("mode", |c, yes| c.mode = yes),
         ("owner", |c, yes| c.owner = yes),
+        ("digests", |c, yes| c.digests = if yes { vec![DigestKind::Sha256] } else { Vec::new() }),
         ("time_precision", |c, yes| c.stored_times.step_ns = if yes { 1 } else { 1_000_000 }),
     ];
     for (name, set) in only_claimed {
@@ -155,6 +158,7 @@ async fn an_operation_that_always_fails_is_detected() {
     for operation in [
         Operation::Stat,
         Operation::List,
+        Operation::ListEntry,
         Operation::CreateDir,
         Operation::CreateLink,
         Operation::Remove,

@@ -65,7 +65,7 @@ fn mean(time: Duration, reads: usize) -> Duration {
 
 /// The offsets of all `blocks` of a file, in an order without a pattern that is the same in every run.
 fn offsets(blocks: u64) -> Vec<u64> {
-    // The finaliser of splitmix64.
+    // Output `n` of splitmix64 with the seed 0: they all differ.
     let mixed = |n: &u64| {
         let n = n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

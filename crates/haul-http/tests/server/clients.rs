@@ -7,6 +7,8 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use haul_bench::guard::unshare_mounts_once;
+
 use crate::site::{Site, has_tool, run};
 
 #[test]
@@ -86,6 +88,7 @@ fn davfs2_mounts_the_server() {
         eprintln!("SKIPPED: davfs2 needs root and /dev/fuse");
         return;
     }
+    unshare_mounts_once().unwrap();
     let site = Site::start();
     site.write("dir/file", "content");
     let home = site.outside("mount");

@@ -7,6 +7,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use haul_bench::guard::unshare_mounts_once;
+
 use crate::site::Site;
 
 #[test]
@@ -313,6 +315,7 @@ fn a_full_disk_is_reported_and_nothing_is_left() {
         eprintln!("SKIPPED: a small disk needs root");
         return;
     }
+    unshare_mounts_once().unwrap();
     let site = Site::start();
     fs::create_dir(site.path("small")).unwrap();
     let small = site.path("small");

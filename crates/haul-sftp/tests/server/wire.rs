@@ -186,6 +186,7 @@ struct Mounted(std::path::PathBuf);
 
 impl Mounted {
     fn tmpfs(mount_point: &std::path::Path, size: &str) -> Option<Self> {
+        haul_bench::guard::unshare_mounts_once().unwrap();
         fs::create_dir(mount_point).unwrap();
         let option = format!("size={size}");
         let mounted = std::process::Command::new("mount")

@@ -221,7 +221,7 @@ impl Faults {
         state.rules.iter().find_map(|rule| match &rule.effect {
             Effect::Fail(failure)
                 if rule.operation == Some(Operation::ListEntry)
-                    && rule.path.as_ref() == Some(path) =>
+                    && rule.path.as_ref().is_none_or(|wanted| wanted == path) =>
             {
                 Some(*failure)
             }

@@ -13,8 +13,8 @@ use haul_storage::memory::MemoryStorage;
 use haul_storage::{
     Block, BlockStream, Capabilities, CommitOptions, CreateOptions, Digest, DigestKind, Entry,
     EntryKind, EntryStream, Error, ErrorKind, Held, Identity, LinkKind, LinkStatus, Location, Lock,
-    Metadata, Range, RangeSet, ReadAt, RelPath, Result, SmallFile, SourceVersion, Space, Storage,
-    StorageExt, Whole, WriteAt, part_name,
+    Metadata, Range, RangeSet, ReadAt, RelPath, Result, Retry, SmallFile, SourceVersion, Space,
+    Storage, StorageExt, Whole, WriteAt, part_name,
 };
 
 /// The flaw of a storage.
@@ -26,6 +26,7 @@ pub enum Flaw {
     WholeIgnoresReplace,
     CommitIgnoresExpected,
     WholeIgnoresExpected,
+    RefusedCommitIsRetried,
     WholeIgnoresLimit,
     WholeLosesLastByte,
     NameTakenBeforeCommit,
@@ -151,6 +152,9 @@ impl Broken {
 
     fn fold<T>(&self, result: Result<T>) -> Result<T> {
         result.map_err(|error| match error.kind() {
+            ErrorKind::Changed if self.is(Flaw::RefusedCommitIsRetried) => {
+                error.with_retry(Retry::FromStart)
+            }
             ErrorKind::NotFound if self.is(Flaw::NotFoundIsIo) => {
                 Error::new(ErrorKind::Io, error.operation())
             }
@@ -607,7 +611,11 @@ impl WriteAt for BrokenWriter {
         }
         let written = self.end.load(Ordering::SeqCst);
         let longer = self.flaw == Some(Flaw::CommitIgnoresSize) && written > size;
-        self.inside.commit(if longer { written } else { size }, &options).await
+        let committed = self.inside.commit(if longer { written } else { size }, &options).await;
+        committed.map_err(|error| match self.flaw {
+            Some(Flaw::RefusedCommitIsRetried) => error.with_retry(Retry::FromStart),
+            _ => error,
+        })
     }
 
     async fn abort(&self, keep: bool) -> Result<()> {

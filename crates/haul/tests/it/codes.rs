@@ -2,6 +2,7 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use crate::serve::Serving;
 use crate::session::{Ran, Session};
@@ -178,12 +179,16 @@ fn a_bridge_that_does_not_respond_is_reported_after_ten_seconds() {
     let (sharing, code) = share(&session, &named, "");
     bridge.signal("STOP");
     let line = format!("ls --bridge {named} {code}");
+    let begun = Instant::now();
     let mut child = session.command(&line).stderr(Stdio::piped()).spawn().unwrap();
     let mut report = String::new();
     BufReader::new(child.stderr.take().unwrap()).read_line(&mut report).unwrap();
     let (address, number) = (named.split('/').next().unwrap(), code.split('-').next().unwrap());
-    let expected = format!("haul: waiting for {address}: ticket for code {number} (1");
-    assert!(report.starts_with(&expected), "{report}");
+    assert!(begun.elapsed() >= Duration::from_secs(10), "{report}");
+    let expected = format!("haul: waiting for {address}: ticket for code {number} (");
+    let seconds = report.strip_prefix(&expected).and_then(|rest| rest.strip_suffix(" s)\n"));
+    let seconds: u64 = seconds.and_then(|seconds| seconds.parse().ok()).expect(&report);
+    assert!((10..20).contains(&seconds), "{report}");
     child.kill().unwrap();
     child.wait().unwrap();
     bridge.signal("CONT");

@@ -241,13 +241,10 @@ impl World {
             .unwrap();
             let ended = child.wait_with_output().unwrap();
             let text = String::from_utf8_lossy(&ended.stderr).into_owned();
-            return if ["serving", "sharing", "bridge", "mounted"]
-                .iter()
-                .any(|word| first.starts_with(word))
-            {
-                Ok(())
-            } else {
-                Err(first + &text)
+            let mut words = ["serving", "sharing", "bridge", "mounted"].iter();
+            return match words.any(|word| first.starts_with(word)) && ended.status.success() {
+                true => Ok(()),
+                false => Err(format!("{}: {first}{text}", ended.status)),
             };
         }
         let output = child.wait_with_output().unwrap();

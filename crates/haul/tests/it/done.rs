@@ -6,12 +6,13 @@ use crate::session::Session;
 
 /// Variables with secrets. Of the programs that haul starts, only haul itself and commands that print a password get
 /// them.
-pub(crate) const SECRETS: [(&str, &str); 5] = [
+pub(crate) const SECRETS: [(&str, &str); 6] = [
     ("HAUL_PASSWORD", "secret"),
     ("HAUL_PASSWORD_NAS", "secret"),
     ("HAUL_TOKEN", "secret"),
     ("HAUL_TOKEN_NAS", "secret"),
     ("HAUL_TICKET", "secret"),
+    ("HAUL_BRIDGE_TOKEN", "secret"),
 ];
 
 #[test]

@@ -10,17 +10,20 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use haul_bench::guard::unshare_mounts_once;
 use rustix::fs::{Mode, OFlags};
 
 use crate::session::{Session, isolate};
 use crate::sftp::Running;
 
-/// A file system of its own for a test, unmounted when it is dropped.
+/// A file system of its own for a test, unmounted when it is dropped. Only the thread of the test sees it, and what the
+/// thread starts later: a server that is to see it starts after [`unshare_mounts_once`].
 pub(crate) struct Mounted(PathBuf);
 
 impl Mounted {
     /// Mounts a tmpfs. `None`, with the reason printed, without the right to mount.
     pub(crate) fn tmpfs(session: &Session, name: &str, options: &str) -> Option<Self> {
+        unshare_mounts_once().unwrap();
         let at = session.path(name);
         fs::create_dir_all(&at).unwrap();
         let mount = Command::new("mount")
@@ -38,6 +41,7 @@ impl Mounted {
 
     /// An ext4 file system in a file, which can be unmounted and mounted again.
     pub(crate) fn image(session: &Session, name: &str, image: &str) -> Option<Self> {
+        unshare_mounts_once().unwrap();
         let (at, image) = (session.path(name), session.path(image));
         fs::create_dir_all(&at).unwrap();
         if !image.exists() {

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use haul_bench::guard::unshare_mounts_once;
+
 use crate::faults::is_root;
 use crate::image::Image;
 use crate::session::{Session, isolate};
@@ -78,6 +80,7 @@ impl Renaming {
             eprintln!("SKIPPED: needs root and the Debian package python3-fusepy");
             return None;
         }
+        unshare_mounts_once().unwrap();
         session.write("renaming.py", RENAMING);
         let [backing, at] = ["backing", "on"].map(|name| session.path(name));
         for directory in [&backing, &at] {

@@ -4,6 +4,8 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 
+use haul_bench::guard::unshare_mounts_once;
+
 use crate::faults::{Slow, is_root};
 use crate::session::Session;
 
@@ -50,11 +52,11 @@ fn a_part_file_of_another_user_is_not_resumed() {
     for is_journal in [false, true] {
         let content: Vec<u8> = (0..16u32 << 20).map(|at| (at % 251) as u8).collect();
         let session = Session::new().file("src/f", &content);
-        let slow = Slow::start(&session, "cp --bwlimit 4M src/ dst", "dst/.f.haul-journal");
-        while fs::metadata(session.path("dst/.f.haul-part")).unwrap().blocks() < 4096 {
-            std::thread::sleep(std::time::Duration::from_millis(10));
-        }
-        slow.end("KILL");
+        let has_begun = || {
+            let part = fs::metadata(session.path("dst/.f.haul-part"));
+            session.has("dst/.f.haul-journal") && part.is_ok_and(|part| part.blocks() >= 4096)
+        };
+        Slow::until(&session, "cp --bwlimit 4M src/ dst", has_begun).end("KILL");
         let part = session.path("dst/.f.haul-part");
         let file = fs::File::options().write(true).open(&part).unwrap();
         std::os::unix::fs::FileExt::write_all_at(&file, b"not of the source", 0).unwrap();
@@ -104,6 +106,7 @@ struct Bind(std::path::PathBuf);
 impl Bind {
     /// `None`, with the reason printed, where directories cannot be mounted.
     fn new(session: &Session, what: &str, at: &str) -> Option<Self> {
+        unshare_mounts_once().unwrap();
         let at = session.path(at);
         fs::create_dir_all(&at).unwrap();
         let done = std::process::Command::new("mount")

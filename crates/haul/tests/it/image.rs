@@ -3,6 +3,8 @@
 use std::fs::File;
 use std::process::Command;
 
+use haul_bench::guard::unshare_mounts_once;
+
 use crate::session::Session;
 
 /// A file system in an image, unmounted when it is dropped.
@@ -15,6 +17,7 @@ impl Image {
     /// Creates a file system of 400 MiB by the command `make`, and mounts it at `name` by the command `mount`. `None`,
     /// with the reason printed, where that is not possible.
     pub fn new(session: &Session, name: &str, make: &[&str], mount: &[&str]) -> Option<Self> {
+        unshare_mounts_once().unwrap();
         let (image, at) = (session.path(format!("{name}.image")), session.path(name));
         File::create(&image).unwrap().set_len(400 << 20).unwrap();
         std::fs::create_dir(&at).unwrap();

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use haul_bench::guard::unshare_mounts_once;
+
 use crate::dav::{self, servers};
 use crate::folding::KINDS;
 use crate::ftp::vsftpd::{Tls, Vsftpd};
@@ -84,6 +86,7 @@ fn a_directory_gets_the_new_name_also_on_another_disk() {
 #[test]
 fn a_source_that_is_mounted_below_the_destination_is_not_removed() {
     let session = Session::new().file("s/p/in/f", "f").directory("d/p/in");
+    unshare_mounts_once().unwrap();
     let (inner, outer) = (session.path("s/p/in"), session.path("d/p/in"));
     let mount =
         std::process::Command::new("mount").arg("--bind").args([&inner, &outer]).output().unwrap();
@@ -343,6 +346,7 @@ fn files_that_would_get_the_same_former_name_are_not_lost() {
 fn a_directory_that_cannot_be_removed_keeps_its_note() {
     let Some(other) = elsewhere() else { return };
     let session = Session::new().file("real/f", "f").directory("d");
+    unshare_mounts_once().unwrap();
     let (real, mounted) = (session.path("real"), session.path("d"));
     let mount = std::process::Command::new("mount").arg("--bind").args([&real, &mounted]).output();
     if !mount.unwrap().status.success() {

@@ -6,9 +6,11 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::Command;
 
+use haul_bench::guard::unshare_mounts_once;
+
 use crate::content::content;
 use crate::dav;
-use crate::faults::Mounted;
+use crate::faults::{Mounted, Slow};
 use crate::session::{Session, isolate};
 use crate::sftp::SftpSession;
 
@@ -175,8 +177,12 @@ fn space_that_is_only_preallocated_is_not_needed() {
     let session = Session::new();
     let Some(small) = small(&session, "small") else { return };
     let ahead = File::create(session.path("ahead")).unwrap();
-    let is_allocated = fallocate(&ahead, FallocateFlags::empty(), 0, 40 << 20).is_ok();
-    if !is_allocated || seek(&ahead, SeekFrom::Data(0)).is_ok() {
+    if let Err(error) = fallocate(&ahead, FallocateFlags::empty(), 0, 40 << 20) {
+        eprintln!("skipped: {} cannot preallocate ({error})", session.path("").display());
+        return;
+    }
+    if seek(&ahead, SeekFrom::Data(0)).is_ok() {
+        eprintln!("skipped: in {}, preallocated space is data", session.path("").display());
         return;
     }
     session.haul("cp ahead small/").status(0);
@@ -190,14 +196,9 @@ fn the_space_of_a_part_file_is_not_needed_again() {
     let session = Session::new();
     let Some(small) = small(&session, "small") else { return };
     file(&session, "f", 15);
-    let mut command = session.command("cp --bwlimit 10M f small/");
-    let mut running = command.spawn().unwrap();
     let part = small.path().join(".f.haul-part");
-    while std::fs::metadata(&part).map_or(0, |found| found.len()) < 4 * MIB as u64 {
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
-    running.kill().unwrap();
-    running.wait().unwrap();
+    let has_begun = || std::fs::metadata(&part).is_ok_and(|found| found.len() >= 4 * MIB as u64);
+    Slow::until(&session, "cp --bwlimit 10M f small/", has_begun).end("KILL");
     file(&session, "small/other", 4);
     // The part file does not count again, neither in the sum nor for --min-free.
     let summary = session.haul("cp --json --min-free 512K f small/").status(0).summary();
@@ -270,6 +271,8 @@ fn hosts_share_the_space_of_one_file_system() {
 
 #[test]
 fn the_free_space_of_an_sftp_server_is_respected() {
+    // The server sees the mount.
+    unshare_mounts_once().unwrap();
     let sftp = SftpSession::start();
     let Some(small) = small(&sftp.session, "far/small") else { return };
     file(&sftp.session, "big", 30);

@@ -65,7 +65,7 @@ async fn a_version_that_appears_during_the_rename_is_not_overwritten() {
 
 /// Formerly, the file got parts of the one that it replaces.
 #[tokio::test]
-async fn a_file_with_a_rest_that_is_gone_cannot_be_renamed() {
+async fn a_file_whose_unread_rest_was_replaced_or_removed_cannot_be_renamed() {
     let storage = MemoryStorage::new();
     for theirs in [Some("other"), None] {
         storage.add_file("file", vec![7; 2 * MIB]);
@@ -133,9 +133,10 @@ async fn a_file_is_renamed_over_one_whose_upload_may_have_succeeded() {
     }
 }
 
-/// As editors do: the old version gets the name of a backup, and the new one is written under the name.
+/// Two ways of editors in turn: the old version is renamed to a backup, and the new one written under its name; or the
+/// new version is written under another name, and renamed over the old one.
 #[tokio::test(start_paused = true)]
-async fn editors_save_again_and_again() {
+async fn an_editor_that_saves_in_quick_succession_leaves_its_last_version_and_backup() {
     let storage = behind_link();
     storage.add_file("file", "version 0");
     let world = World::new(&storage);
@@ -153,7 +154,7 @@ async fn editors_save_again_and_again() {
             done(&world.change(ROOT, rename("file.tmp", "file")).await);
             world.close(temporary).await;
         }
-        // Some while the version before is being uploaded, some after that.
+        // The next version is saved during the upload of this one, or after it.
         sleep(RTT * (number % 5)).await;
     }
     world.uploaded().await;

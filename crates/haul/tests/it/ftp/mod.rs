@@ -11,8 +11,8 @@ use self::pyftpdlib::{PASSWORD, Pyftpdlib};
 use self::vsftpd::{Tls, Vsftpd};
 use crate::content::content;
 use crate::dav::{killed_upload, write_tree};
-use crate::http::wait_for_bytes;
 use crate::session::Session;
+use crate::sftp::Running;
 
 /// Copies a tree to `url`, which is the local directory `root`, and back; also tests dry run, a second run, `ls`,
 /// `verify` and `sync --delete`.
@@ -78,28 +78,41 @@ fn a_killed_upload_to_vsftpd_is_resumed() {
     assert!(resumed > 1 << 20);
 }
 
+/// The ranges of a file that have data.
+fn extents(path: &std::path::Path) -> Vec<std::ops::Range<u64>> {
+    use rustix::fs::{SeekFrom, seek};
+    let file = std::fs::File::open(path).unwrap();
+    let (mut found, mut at) = (Vec::new(), 0);
+    while let Ok(start) = seek(&file, SeekFrom::Data(at)) {
+        at = seek(&file, SeekFrom::Hole(start)).unwrap();
+        found.push(start..at);
+    }
+    found
+}
+
 /// Each lane downloads one long range, so the part file has as many filled ranges as there are lanes.
 #[test]
 fn a_killed_download_from_vsftpd_is_resumed() {
     let Some(server) = Vsftpd::start(Tls::None, &[]) else { return };
     let session = Session::new();
-    let bytes = content(3, 24 << 20);
+    let bytes = content(3, 40 << 20);
     std::fs::write(server.root().join("f"), &bytes).unwrap();
     let line = format!("cp --json --window 2M --lanes 3 {}f dst/", url("ftp", &server));
-    for n in 1..=3 {
-        let mut running = session.command(&format!("{line} --bwlimit 6M"));
-        let mut running = running.stdout(std::process::Stdio::null()).spawn().unwrap();
-        wait_for_bytes(&session.path(""), 1 << 20);
-        std::thread::sleep(std::time::Duration::from_millis(200 * n));
-        running.kill().unwrap();
-        running.wait().unwrap();
+    for _ in 0..3 {
+        let mut running = Running::start(&session, &format!("{line} --bwlimit 6M"));
+        running.until_moved(3 << 20);
+        running.kill();
         assert!(!session.has("dst/f"), "the transfer had ended before the kill");
     }
+    let filled: Vec<_> = extents(&session.path("dst/.f.haul-part"));
+    let lengths = || filled.iter().map(|range| range.end - range.start);
+    assert_eq!(filled.len(), 3, "{filled:?}");
     let summary = session.haul(&line).status(0).summary();
     assert!(std::fs::read(session.path("dst/f")).unwrap() == bytes);
     let resumed = summary["resumed_bytes"].as_u64().unwrap();
     eprintln!("vsftpd: {resumed} of {} bytes were resumed", bytes.len());
-    assert!(resumed > 1 << 20, "{summary}");
+    // Those of all lanes.
+    assert!(resumed > lengths().sum::<u64>() - lengths().min().unwrap(), "{filled:?}, {summary}");
 }
 
 /// Formerly a deadlock: the transfer with the only lane waited for permits, whose holders waited for the lane.

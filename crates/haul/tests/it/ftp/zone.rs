@@ -33,7 +33,7 @@ fn an_address_with_a_zone_is_reached_by_all_connections() {
         return;
     }
     let session = Session::new().file("src", "content".repeat(500_000));
-    let session = session.directory("root/up").directory("empty").directory("state");
+    let session = session.directory("root/up").directory("empty").directory("home");
     for (path, mode) in [("", 0o755), ("root", 0o755), ("root/up", 0o777), ("empty", 0o755)] {
         fs::set_permissions(session.path(path), fs::Permissions::from_mode(mode)).unwrap();
     }
@@ -59,7 +59,8 @@ fn an_address_with_a_zone_is_reached_by_all_connections() {
     let mut command = Command::new("unshare");
     isolate(&mut command);
     command.args(["--net", "sh", "-ec", SCRIPT]).current_dir(session.path(""));
-    command.env("HAUL", env!("CARGO_BIN_EXE_haul")).env("XDG_STATE_HOME", session.path("state"));
+    command.env("HAUL", env!("CARGO_BIN_EXE_haul")).env("HOME", session.path("home"));
+    command.env("TMPDIR", session.path(""));
     let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{text}");

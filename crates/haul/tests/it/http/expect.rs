@@ -92,7 +92,7 @@ fn the_digest_of_a_resumed_file_covers_the_resumed_bytes() {
         let (objects, summary) = (ran.objects(), ran.summary());
         let retried = objects.iter().any(|object| object["event"] == "retry");
         assert_eq!(retried, damaged, "{summary}");
-        assert_ne!(summary["resumed_bytes"], 0, "{summary}");
+        assert!(summary["resumed_bytes"].as_u64().unwrap() > 0, "{summary}");
         fs::remove_file(session.path("dst/f")).unwrap();
     }
 }

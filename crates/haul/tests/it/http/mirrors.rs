@@ -164,6 +164,6 @@ fn a_copy_from_mirrors_resumes_from_any_of_them() {
     // Stop the mirror that gave the file its name.
     drop(one);
     let summary = session.haul(&format!("cp --json {line}")).status(0).summary();
-    assert_ne!(summary["resumed_bytes"], 0, "{summary}");
+    assert!(summary["resumed_bytes"].as_u64().unwrap() > 0, "{summary}");
     whole(&session, &bytes);
 }

@@ -107,7 +107,15 @@ struct Shared {
 impl Server {
     /// Starts a server with the responses of `script`.
     pub(super) fn start(script: impl Fn(&Request) -> Response + Send + Sync + 'static) -> Self {
-        Self::start_with(u64::MAX, None, None, script)
+        Self::start_on(Ipv4Addr::LOCALHOST, script)
+    }
+
+    /// As [`Server::start`], on this address.
+    pub(super) fn start_on(
+        address: Ipv4Addr,
+        script: impl Fn(&Request) -> Response + Send + Sync + 'static,
+    ) -> Self {
+        Self::start_with(address, u64::MAX, None, None, script)
     }
 
     /// As [`Server::start`], with a bound on connections, and on how long they may be idle.
@@ -116,7 +124,7 @@ impl Server {
         patience: impl Into<Option<Duration>>,
         script: impl Fn(&Request) -> Response + Send + Sync + 'static,
     ) -> Self {
-        Self::start_with(most_open, patience.into(), None, script)
+        Self::start_with(Ipv4Addr::LOCALHOST, most_open, patience.into(), None, script)
     }
 
     /// As [`Server::start`], behind TLS.
@@ -124,16 +132,17 @@ impl Server {
         tls: Arc<ServerConfig>,
         script: impl Fn(&Request) -> Response + Send + Sync + 'static,
     ) -> Self {
-        Self::start_with(u64::MAX, None, Some(tls), script)
+        Self::start_with(Ipv4Addr::LOCALHOST, u64::MAX, None, Some(tls), script)
     }
 
     fn start_with(
+        address: Ipv4Addr,
         most_open: u64,
         patience: Option<Duration>,
         tls: Option<Arc<ServerConfig>>,
         script: impl Fn(&Request) -> Response + Send + Sync + 'static,
     ) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let listener = TcpListener::bind((address, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let is_tls = tls.is_some();
         let shared = Arc::new(Shared {

@@ -8,6 +8,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
+use haul_bench::guard::unshare_mounts_once;
+
 use super::sshd::Sshd;
 use super::{SftpSession, content, unfinished};
 use crate::faults::{Mounted, is_root};
@@ -20,6 +22,8 @@ fn with_server(command: &str) -> Sshd {
 
 #[test]
 fn a_full_disk_at_the_far_end_is_reported_and_with_more_space_a_rerun_succeeds() {
+    // The server sees the mount.
+    unshare_mounts_once().unwrap();
     for length in [20 << 20, (8 << 20) + 1, 200 << 10] {
         let sftp = SftpSession::start();
         let size = if length < 1 << 20 { "size=100k" } else { "size=8m" };

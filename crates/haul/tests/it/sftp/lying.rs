@@ -39,7 +39,7 @@ fn limits_that_a_server_announces_are_respected() {
 fn impossible_responses_are_errors_and_leave_no_file() {
     for (quirk, text) in [
         (Quirk::WrongIds, "a response to the unknown request"),
-        (Quirk::TooMuch, ""),
+        (Quirk::TooMuch, "were requested"),
         (Quirk::Nothing, "neither data nor end-of-file"),
         (Quirk::Oversized, "1073741824 bytes"),
         (Quirk::Forgets(0), "the server returned"),
@@ -48,6 +48,9 @@ fn impossible_responses_are_errors_and_leave_no_file() {
             let sftp = with_quirks(&[quirk]);
             sftp.session.write("far/src/f", content(1, length));
             let ran = sftp.haul("cp --retries 1 @/src dst").status(1);
+            // A file that fits into one response is longer than its size.
+            let is_longer = matches!(quirk, Quirk::TooMuch) && length == 1000;
+            let text = if is_longer { "it changed while being read" } else { text };
             assert!(ran.err().contains(text), "{quirk:?}, {length}: {}", ran.err());
             assert!(!sftp.session.has("dst/src/f"), "{quirk:?}, {length}");
         }

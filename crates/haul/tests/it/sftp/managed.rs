@@ -85,6 +85,7 @@ fn a_rerun_after_a_kill_is_right_on_a_server_that_opens_a_file_once() {
     let running = sftp.spawn("cp --bwlimit 8M --window 1M src @/f");
     super::cuts::wait_for_bytes(&sftp.far(""), 4 << 20);
     running.kill();
+    assert!(!sftp.session.has("far/f"), "the transfer had ended before the kill");
     // Time for the server to notice that the client is gone.
     std::thread::sleep(std::time::Duration::from_millis(500));
     sftp.haul("cp --digest sha256 src @/f").status(0);
@@ -93,12 +94,18 @@ fn a_rerun_after_a_kill_is_right_on_a_server_that_opens_a_file_once() {
 
 #[test]
 fn a_server_with_one_handle_per_session_gets_a_session_for_each() {
-    let sftp = with_quirks(&[Quirk::OneHandleASession]);
-    tree(&sftp, 6 << 20);
-    sftp.session.write("src/other", content(9, 5 << 20));
-    sftp.session.write("far/src/other", content(9, 5 << 20));
-    both_ways(&sftp, "");
-    both_ways(&sftp, "--lanes 3 --verify --overwrite always");
+    let sessions = |quirks: &[Quirk]| {
+        let sftp = with_quirks(quirks);
+        tree(&sftp, 6 << 20);
+        sftp.session.write("src/other", content(9, 5 << 20));
+        sftp.session.write("far/src/other", content(9, 5 << 20));
+        both_ways(&sftp, "");
+        let sessions = sftp.session.read("relay.sessions").lines().count();
+        both_ways(&sftp, "--lanes 3 --verify --overwrite always");
+        sessions
+    };
+    let [usual, with_quirk] = [&[][..], &[Quirk::OneHandleASession]].map(sessions);
+    assert!(with_quirk > usual, "{with_quirk} sessions, and {usual} otherwise");
 }
 
 #[test]
@@ -114,7 +121,8 @@ fn a_server_with_many_quirks_is_handled() {
     tree(&sftp, 4 << 20);
     both_ways(&sftp, "");
     // And replacing existing files.
-    sftp.haul("cp src @/up").status(0);
+    let ran = sftp.haul("cp --json --overwrite always src @/up").status(0);
+    assert_eq!(ran.summary()["unchanged"], 0, "{}", ran.out());
     sftp.same("src", "far/up/src");
 }
 

@@ -102,7 +102,8 @@ pub(super) enum Quirk {
 
 use Quirk as Q;
 
-/// A server with `quirks`, and a session whose directory `far` it serves.
+/// A server with `quirks`, and a session whose directory `far` it serves. The file `relay.sessions` there gets a line
+/// for each SFTP session.
 pub(super) fn with_quirks(quirks: &[Quirk]) -> SftpSession {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -123,7 +124,8 @@ pub(super) fn with_quirks(quirks: &[Quirk]) -> SftpSession {
     // The background job reads from a copy of standard input, since it has none of its own. When either
     // direction ends, both do.
     let script = format!(
-        "#!/bin/bash\nexec 3<>/dev/tcp/127.0.0.1/{port} 4<&0\n(cat <&4 >&3; kill $$) &\nexec cat <&3\n"
+        "#!/bin/bash\necho session >> $0.sessions\n\
+         exec 3<>/dev/tcp/127.0.0.1/{port} 4<&0\n(cat <&4 >&3; kill $$) &\nexec cat <&3\n"
     );
     session.write("relay", script);
     fs::set_permissions(session.path("relay"), fs::Permissions::from_mode(0o755)).unwrap();
