@@ -30,8 +30,8 @@ use crate::wire::{Command, Reply, mentions, parse_time};
 /// Batches that are queued for the consumer.
 const WAITING: usize = 4;
 
-/// Entries per batch. Up to two commands for each are sent in one flight: their replies fit into any socket's
-/// buffer, so that neither end waits for the other to read.
+/// Entries per batch; more if they need no further commands. Up to two commands for each of the others are sent in one
+/// flight: their replies fit into any socket's buffer, so that neither end waits for the other to read.
 const BATCH: usize = 200;
 
 /// The most entries of a listing that is buffered.
@@ -303,7 +303,7 @@ impl Listing {
         Ok(())
     }
 
-    /// Lists without `-a` as well, and chooses the better listing.
+    /// Lists without `-a` as well, and chooses the better listing. `None`: the consumer is gone.
     async fn compare(
         &self,
         lane: &mut Lane,

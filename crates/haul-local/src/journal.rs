@@ -72,7 +72,7 @@ impl PartRecord {
 
     /// Syncs the part file by `sync`, and records that it was synced.
     pub(crate) fn synced(&self, sync: impl FnOnce() -> Result<()>) -> Result<()> {
-        // Locked meanwhile: a range recorded during the sync may not be durable, and must not be marked.
+        // The journal stays locked: a range recorded during the sync may not be durable, and must not be marked.
         let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
         sync()?;
         journal.as_mut().map_or(Ok(()), Journal::mark_synced)

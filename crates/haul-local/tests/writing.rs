@@ -139,7 +139,7 @@ async fn a_small_write_removes_a_stale_journal() {
 
 /// Otherwise ranges of the old journal would be taken for data of the new part file.
 #[tokio::test]
-async fn a_journal_without_its_part_file_is_removed() {
+async fn a_journal_without_its_part_file_is_not_used() {
     let root = tempfile::tempdir().unwrap();
     let storage = open(root.path());
     let journal = root.path().join(".file.haul-journal");

@@ -92,7 +92,7 @@ impl Drop for OwnRuntime {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ended {
-    /// It was unmounted.
+    /// It was unmounted, or root has ended its connection to the kernel.
     Unmounted,
     /// The kernel is older than Linux 5.4: its FUSE has a protocol before 7.31.
     TooOld,
@@ -185,8 +185,8 @@ impl Mount {
         self.end().map(drop)
     }
 
-    /// Unmounts as [`Mount::unmount`] does, then waits until the files that were closed are uploaded, or until there was
-    /// no progress for `patience`. Returns the number of files that are not uploaded.
+    /// Unmounts as [`Mount::unmount`] does, then waits until the files that were closed are uploaded, or until there
+    /// was no progress for `patience`. Returns the number of files that are not uploaded.
     ///
     /// # Errors
     /// Those of [`Mount::unmount`].

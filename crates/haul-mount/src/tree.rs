@@ -1,8 +1,8 @@
 //! The table of nodes: numbers by which the kernel knows entries, and their names.
 //!
 //! A node has its parent and its name, so that renaming a directory does not touch what is below. It stays as long as
-//! the kernel has references to it (one for each LOOKUP, released by FORGET) or it has children here. Numbers are
-//! not reused.
+//! the kernel has references to it (one for each response that refers to it, released by FORGET) or it has children
+//! here. Numbers are not reused.
 
 use std::collections::HashMap;
 use std::sync::Arc;

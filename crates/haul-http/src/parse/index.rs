@@ -15,8 +15,8 @@
 //! | lighttpd | rounded | seconds, in the server's zone |
 //! | rclone, Caddy | bytes, in the page's source | seconds with a zone, in the page's source |
 //!
-//! A rounded size is no size ([`Listed::size`] is `None`), only a check ([`Listed::rounded`]). A date without seconds and
-//! zone is ignored: a HEAD of the file gives both exactly, and a date that is wrong by hours is worse than none.
+//! A rounded size is no size ([`Listed::size`] is `None`), only a check ([`Listed::rounded`]). A date without seconds
+//! and zone is ignored: a HEAD of the file gives both exactly, and a date that is wrong by hours is worse than none.
 
 mod html;
 mod recognise;

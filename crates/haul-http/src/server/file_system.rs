@@ -231,7 +231,7 @@ impl GuardedFileSystem<Intent> for Files {
         });
         Box::pin(async move {
             if let Some(removed) = renamed.await? {
-                // Closed without a message if the job panicked. The entry was replaced all the same.
+                // The channel is closed without a message if the job panicked. The entry was replaced all the same.
                 drop(removed.await);
             }
             Ok(())

@@ -107,7 +107,7 @@ impl Upload {
         Ok(())
     }
 
-    /// Submits the gathered pieces to a disk thread.
+    /// Submits the gathered pieces to a disk thread; a short write may run at once (`WorkPool::submit_short`).
     async fn submit(&mut self) {
         // The semaphore is never closed.
         let permit = Arc::clone(&self.share.writes).acquire_owned().await;

@@ -226,7 +226,7 @@ async fn the_first_bytes_of_a_block_are_read_before_the_rest_has_arrived() {
     assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
     assert_eq!(world.read(handle, Range::new(0, 128 << 10)).await, 128 << 10);
     assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
-    // It is in memory, and read once.
+    // It is in memory.
     assert!(world.files.read_now(handle, Range::new(0, 128 << 10)).is_some());
 }
 

@@ -21,8 +21,8 @@ const PROGRAMS: [&str; 2] = ["fusermount3", "fusermount"];
 pub(super) fn mount(point: &Path, options: &str) -> Result<OwnedFd> {
     let failed = |error| Error::from_io("mount", error).at(point.display());
     let (own, passed) = UnixStream::pair().map_err(failed)?;
-    // As its standard input: no other process that is started meanwhile inherits it. With the other end open elsewhere,
-    // the end of the helper would not be noticed.
+    // The helper gets its end as standard input, so no other process that is started meanwhile inherits it. If that end
+    // were open elsewhere, haul would not notice that the helper has ended.
     let prepare = |command: &mut Command| -> io::Result<()> {
         command.args(["-o", options, "--"]).arg(as_argument(point));
         command.stdin(OwnedFd::from(passed.try_clone()?)).env("_FUSE_COMMFD", "0");

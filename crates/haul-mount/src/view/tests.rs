@@ -52,7 +52,7 @@ fn bytes(reply: &Reply) -> &[u8] {
 }
 
 impl World {
-    /// Mounts a storage with these files, over a link with an open lane.
+    /// The view of a storage with these files, over a link with an open lane.
     async fn new(rtt: Duration, paths: impl IntoIterator<Item = String>) -> Self {
         let link = SimulatedLink { open_rtts: 1, ..SimulatedLink::new(rtt, RATE) };
         let storage = MemoryStorage::builder().with_link(link).build();

@@ -155,8 +155,8 @@ impl Uploader {
         }
     }
 
-    /// Removes the part file at a path, unless the file at that path uses it. A short one does not. The caller holds no
-    /// gate.
+    /// Removes the part file at a path, unless uploads of the file now at that path use it (those of a short file do
+    /// not). The caller holds no gate.
     async fn remove_unused_part(&self, path: &RelPath) -> Result<()> {
         let Some(other) = self.overlay.get(path) else {
             return self.sender.remove_part(path).await;
