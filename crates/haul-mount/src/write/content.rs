@@ -239,7 +239,7 @@ impl Changes {
         Some((self.names.tree().refer(parent, name)?, entry))
     }
 
-    /// Reads what needs no request; `None` if anything has to be fetched.
+    /// Reads what needs no request; `None` if a request is needed, or the handle is not open.
     pub(crate) fn read_now(&self, handle: u64, range: Range) -> Option<Reply> {
         let handle = self.handles.get(handle)?;
         let reply = match (&handle.local, handle.remote) {

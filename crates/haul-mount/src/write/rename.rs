@@ -2,7 +2,7 @@
 //!
 //! A new file that is only in the spool is renamed there; everything else on the server, with the files of the spool
 //! that are below. The gate of each of these is held meanwhile. If the server has another version of a file than the
-//! one that the file of the spool replaces, only the latter is renamed.
+//! one that the file of the spool replaces, only the file of the spool is renamed.
 
 use std::sync::Arc;
 
@@ -166,7 +166,7 @@ impl Changes {
             }
             None => false,
         };
-        // If all of it was uploaded, what the server has now is what programs see, and what they rename.
+        // If all of it was uploaded, no change is lost when another version, which the server has by now, is renamed.
         if is_current || !has_changes || (existing.is_some() && is_uploaded) {
             let current = existing.filter(|_| is_current);
             self.rename_stored(moved, current, may_replace).await?;

@@ -17,7 +17,8 @@ pub(super) struct Sent {
     pub(super) size: u64,
     /// Time of modification.
     pub(super) modified: Option<Timestamp>,
-    /// The BLAKE3 digest of the content. Long content has none where the time distinguishes versions.
+    /// The BLAKE3 digest of the content; `None` for long content where the time distinguishes versions, and for a
+    /// version that was found on the server.
     pub(super) digest: Option<blake3::Hash>,
 }
 

@@ -275,7 +275,7 @@ mod tests {
     use crate::wire::convert::path_bytes;
     use crate::wire::messages::{Empty, List, PathOf, SyncPart};
 
-    /// Longer than all limits, on a paused clock.
+    /// Longer than [`LASTING`], on a paused clock.
     const DAY: Duration = Duration::from_secs(86_400);
 
     fn path() -> Bytes {
