@@ -57,7 +57,7 @@ impl Changes {
         let file = self.writable(node, &path).await?;
         let opening = self.open_local(node, &file, access)?;
         if access.truncates && !access.is_writer {
-            // Nothing more is written by this handle, which closes without a FLUSH that counts.
+            // This handle writes nothing more, and its FLUSH has no effect.
             let is_open = file.state().handles.writers > 0;
             if !is_open && let Err(errno) = self.settle(&file, true).await {
                 self.undelivered(opening.handle);

@@ -32,7 +32,7 @@ struct Moved {
     below: Vec<Arc<Pending>>,
     /// The file of the spool that is replaced.
     target: Option<Arc<Pending>>,
-    /// They are not uploaded while these are held.
+    /// These files are not uploaded while their gates are held.
     _gates: Vec<Gate>,
 }
 
@@ -261,7 +261,7 @@ impl Changes {
         if let Some(file) = source {
             let base = match current {
                 Some(current) => Some(self.renamed_version(&current, to).await),
-                // Not the one that it replaces: its upload finds that.
+                // The server has another version than the one that the file replaces: its upload finds that.
                 None => file.state().base.clone(),
             };
             self.follow(file, to, Onto { base, ..Onto::default() }).await;

@@ -308,7 +308,7 @@ impl State {
         self.is_partial() && self.upload.copy.as_ref().is_some_and(is_incomplete)
     }
 
-    /// The user has to know of the copy that it has become: what to report, once.
+    /// The warning about the copy that the file has become, to be reported once; `None` if there is none to report.
     pub(super) fn take_warning(&mut self) -> Option<Warning> {
         let path = self.path.clone()?;
         let copy = self.upload.copy.take()?;

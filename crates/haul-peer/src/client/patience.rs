@@ -73,7 +73,7 @@ pub(super) struct Lasting {
 #[derive(Debug, Clone)]
 pub(super) struct Subject {
     name: &'static str,
-    /// The first of its paths; empty if it has none, or that is the share's root.
+    /// The first of its paths, or the new one of a rename or copy; empty if it has none, or that is the share's root.
     path: Bytes,
     pub(super) limit: Duration,
 }
