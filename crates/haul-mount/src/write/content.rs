@@ -57,7 +57,7 @@ impl Changes {
         let file = self.writable(node, &path).await?;
         let opening = self.open_local(node, &file, access)?;
         if access.truncates && !access.is_writer {
-            // Nothing more is written by this handle, which closes without a FLUSH that counts.
+            // This handle writes nothing more, and its FLUSH has no effect.
             let is_open = file.state().handles.writers > 0;
             if !is_open && let Err(errno) = self.settle(&file, true).await {
                 self.undelivered(opening.handle);
@@ -239,7 +239,7 @@ impl Changes {
         Some((self.names.tree().refer(parent, name)?, entry))
     }
 
-    /// Reads what needs no request; `None` if anything has to be fetched.
+    /// Reads what needs no request; `None` if a request is needed, or the handle is not open.
     pub(crate) fn read_now(&self, handle: u64, range: Range) -> Option<Reply> {
         let handle = self.handles.get(handle)?;
         let reply = match (&handle.local, handle.remote) {

@@ -110,7 +110,8 @@ impl Filler {
     /// The handle by which the rest is read.
     ///
     /// # Errors
-    /// `Changed` if the file has been replaced on the server, and those of opening it.
+    /// `Changed` if the file has been replaced on the server, or its rest is lost; `NotFound` if it was removed here;
+    /// and those of opening it.
     pub(super) async fn opened(&self, file: &Pending) -> Result<u64> {
         let mut remote = file.remote.lock().await;
         if let Some(handle) = *remote {

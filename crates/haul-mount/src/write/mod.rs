@@ -8,9 +8,9 @@
 //! MKDIR, UNLINK, RENAME, … ─► namespace, rename ─► Storage, and the spool's files at these paths or below
 //! ```
 //!
-//! A file that is written exists in the spool alone until its upload is done. `overlay` has these files by their paths:
-//! they are shown, and read, instead of the storage's. A new file that is only in the spool is renamed and removed
-//! there; other changes of names reach the storage at once. A file is not renamed or removed while it is being
+//! What is written to a file exists in the spool alone until its upload is done. `overlay` has these files by their
+//! paths: they are shown, and read, instead of the storage's. A new file that is only in the spool is renamed and
+//! removed there; other changes of names reach the storage at once. A file is not renamed or removed while it is being
 //! uploaded: each file has a gate for that.
 
 mod attributes;

@@ -17,8 +17,8 @@ use super::state::now;
 use crate::errno::errno;
 use crate::fuse::{Reply, entry};
 
-/// Permission bits that the umask of haul or of a server usually takes from a new directory. The kernel has already
-/// taken those of the program's umask.
+/// Permission bits that the umask of haul, or a server, often removes from those of a new directory. The kernel has
+/// already removed those of the program's umask.
 const OFTEN_MASKED: u32 = 0o7022;
 
 /// Longest time to open the rest of a file before it is removed or replaced: other changes wait meanwhile.

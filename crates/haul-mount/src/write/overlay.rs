@@ -21,12 +21,12 @@ impl Overlay {
         lock(&self.files).get(path.as_bytes()).cloned()
     }
 
-    /// What is shown at a path.
+    /// What is shown at a path; `None` if no file of the spool is there.
     pub(crate) fn entry(&self, path: &RelPath) -> Option<Arc<Entry>> {
         self.get(path)?.entry().map(Arc::new)
     }
 
-    /// What is shown in a directory.
+    /// What is shown of the files of the spool in a directory.
     pub(crate) fn entries(&self, directory: &RelPath) -> Vec<Arc<Entry>> {
         let files = self.below(directory).into_iter().filter_map(|file| file.entry());
         files
@@ -60,8 +60,8 @@ impl Overlay {
         }
     }
 
-    /// Moves a file to another path. Its upload replaces there what `onto` describes; in the overlay, it replaces the file
-    /// `over`. Returns false if it has left the spool or was removed, or if a third file is at that path.
+    /// Moves a file to another path. Its upload replaces there what `onto` describes; in the overlay, it replaces the
+    /// file `over`. Returns false if it has left the spool or was removed, or if a third file is at that path.
     pub(super) fn relocate(
         &self,
         file: &Arc<Pending>,

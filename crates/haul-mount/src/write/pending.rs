@@ -361,8 +361,9 @@ impl Pending {
         }
     }
 
-    /// Stores the record of a generation of the content. An upload may have begun, or ended, while the content was being
-    /// synced: the attempts of this moment are added to those of the record, whose base is the version before them.
+    /// Stores the record of a generation of the content. An upload may have begun, or ended, while the content was
+    /// being synced: the attempts of this moment are added to those of the record, whose base is the version before
+    /// them.
     fn store(&self, mut record: Record, generation: u64, root: &RelPath) -> std::io::Result<()> {
         // A change that comes later waits for this lock, and finds the record.
         let state = self.state();

@@ -260,7 +260,8 @@ impl Record {
         })
     }
 
-    /// The record in a head, and its number; `None` if there is none. `map` reads the map of a digest.
+    /// The latest record in a head, and its number; `None` if there is none. A record whose map is missing or damaged
+    /// does not count. `map` reads the map of a digest.
     pub(super) fn read(head: &[u8], map: impl Fn(&str) -> Option<Vec<u8>>) -> Option<(Self, u64)> {
         let slots = head.chunks(SLOT).filter_map(parsed);
         let slots = slots.filter_map(|(record, number)| Some((record.with_map(&map)?, number)));

@@ -2,7 +2,7 @@
 //!
 //! A new file that is only in the spool is renamed there; everything else on the server, with the files of the spool
 //! that are below. The gate of each of these is held meanwhile. If the server has another version of a file than the
-//! one that the file of the spool replaces, only the latter is renamed.
+//! one that the file of the spool replaces, only the file of the spool is renamed.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ struct Moved {
     below: Vec<Arc<Pending>>,
     /// The file of the spool that is replaced.
     target: Option<Arc<Pending>>,
-    /// They are not uploaded while these are held.
+    /// These files are not uploaded while their gates are held.
     _gates: Vec<Gate>,
 }
 
@@ -166,7 +166,7 @@ impl Changes {
             }
             None => false,
         };
-        // If all of it was uploaded, what the server has now is what programs see, and what they rename.
+        // If all of it was uploaded, no change is lost when another version, which the server has by now, is renamed.
         if is_current || !has_changes || (existing.is_some() && is_uploaded) {
             let current = existing.filter(|_| is_current);
             self.rename_stored(moved, current, may_replace).await?;
@@ -261,7 +261,7 @@ impl Changes {
         if let Some(file) = source {
             let base = match current {
                 Some(current) => Some(self.renamed_version(&current, to).await),
-                // Not the one that it replaces: its upload finds that.
+                // The server has another version than the one that the file replaces: its upload finds that.
                 None => file.state().base.clone(),
             };
             self.follow(file, to, Onto { base, ..Onto::default() }).await;

@@ -392,7 +392,7 @@ impl Sender {
     /// What is at the path.
     ///
     /// # Errors
-    /// `AlreadyExists` if it is another version than the one that is to be replaced.
+    /// `AlreadyExists` if it is another version than the one that is to be replaced, and those of comparing it.
     async fn target(&self, file: &Pending, snapshot: &Snapshot) -> Result<Target> {
         let metadata = snapshot.metadata.clone();
         let sync = snapshot.is_synced && self.storage.capabilities().sync;

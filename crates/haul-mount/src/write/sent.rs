@@ -1,7 +1,7 @@
 //! What was uploaded, or may have been, to recognize it on the server until the server has reported its version.
 //!
 //! The response to an upload may be lost, or the process may end before it arrives. So an upload is recorded before it
-//! begins: the next one finds the version of the one before, and must not take it for that of another program.
+//! begins: the next upload may find its version on the server, and must not take that for one of another program.
 
 use haul_storage::{Capabilities, Entry, RelPath, Timestamp};
 
@@ -17,7 +17,8 @@ pub(super) struct Sent {
     pub(super) size: u64,
     /// Time of modification.
     pub(super) modified: Option<Timestamp>,
-    /// The BLAKE3 digest of the content. Long content has none where the time distinguishes versions.
+    /// The BLAKE3 digest of the content; `None` for long content where the time distinguishes versions, and for a
+    /// version that was found on the server.
     pub(super) digest: Option<blake3::Hash>,
 }
 

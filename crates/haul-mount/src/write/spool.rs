@@ -150,7 +150,7 @@ impl Spool {
 
     /// The files that an earlier process has left, with their records. Files without one are removed: they were never
     /// closed, and their paths are unknown. Files of another version of haul, and files that have only records whose
-    /// maps are missing, stay.
+    /// maps are missing or damaged, stay.
     pub(super) fn recover(&self) -> io::Result<Vec<(SpoolFile, Record)>> {
         let mut found = Vec::new();
         let mut maps = self.maps()?;
@@ -377,7 +377,7 @@ impl SpoolFile {
         Ok(())
     }
 
-    /// Stores a map, which is durable afterwards, unless it exists.
+    /// Stores a map, unless it exists. It is durable afterwards.
     fn store_map(&self, slots: &mut Slots, map: &Map) -> io::Result<()> {
         if slots.maps.contains(&map.digest) {
             return Ok(());

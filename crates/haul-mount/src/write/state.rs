@@ -157,7 +157,7 @@ impl State {
         }
     }
 
-    /// The record of this moment. `root` is the mounted directory.
+    /// The record of this moment; `None` once the file is removed. `root` is the mounted directory.
     pub(super) fn record(&self, root: &RelPath) -> Option<Record> {
         let failure = self.upload.failure.as_ref().map(Error::cause);
         let path = self.path.as_ref()?;
@@ -181,14 +181,14 @@ impl State {
         })
     }
 
-    /// Adds the attempts of this moment to a record that may be older, also than a rename of the file.
+    /// Replaces the attempts of a record, which may be older than a rename of the file, by those of this moment.
     pub(super) fn update_attempts(&self, record: &mut Record, root: &RelPath) {
         if let Some(path) = record.rel_path() {
             record.attempts = self.recorded_attempts(&root.join_path(&path), root);
         }
     }
 
-    /// The same, without removing attempts that the record has.
+    /// The same, but keeps attempts that the record has, as far as they fit.
     pub(super) fn add_attempts(&self, record: &mut Record, root: &RelPath) {
         let earlier = std::mem::take(&mut record.attempts);
         self.update_attempts(record, root);
@@ -308,7 +308,7 @@ impl State {
         self.is_partial() && self.upload.copy.as_ref().is_some_and(is_incomplete)
     }
 
-    /// The user has to know of the copy that it has become: what to report, once.
+    /// The warning about the copy that the file has become, to be reported once; `None` if there is none to report.
     pub(super) fn take_warning(&mut self) -> Option<Warning> {
         let path = self.path.clone()?;
         let copy = self.upload.copy.take()?;

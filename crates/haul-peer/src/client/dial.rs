@@ -1,7 +1,7 @@
 //! Connects to a peer: tries all its addresses and its bridge at once, and addresses on the local network as they are
 //! found. The first connection whose other end has the ticket's key is used; a direct one is preferred to the bridge.
-//! Waits for the search only if all other attempts have failed. If the bridge connects first, [`Reach::seek`] starts to
-//! look for a path without it.
+//! A dial waits for the search only if all other attempts have failed. If the bridge connects first, [`Reach::seek`]
+//! starts to look for a path without it.
 
 use std::future::pending;
 use std::net::SocketAddr;

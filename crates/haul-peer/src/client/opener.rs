@@ -569,7 +569,7 @@ mod tests {
     /// the other requests waited once more.
     #[tokio::test(start_paused = true)]
     async fn requests_that_are_given_up_do_not_extend_the_wait_for_others() {
-        // Many responses to Cancels arrive in a second, and one alone.
+        // One response to a Cancel arrives alone, or many in a second.
         for (count, apart) in [(2, 100), (100, 25)] {
             let World { session, .. } = World::new().await;
             let lane = lane_without_a_disk(&session);

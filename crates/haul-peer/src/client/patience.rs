@@ -73,7 +73,7 @@ pub(super) struct Lasting {
 #[derive(Debug, Clone)]
 pub(super) struct Subject {
     name: &'static str,
-    /// The first of its paths; empty if it has none, or that is the share's root.
+    /// The first of its paths, or the new one of a rename or copy; empty if it has none, or that is the share's root.
     path: Bytes,
     pub(super) limit: Duration,
 }
@@ -275,7 +275,7 @@ mod tests {
     use crate::wire::convert::path_bytes;
     use crate::wire::messages::{Empty, List, PathOf, SyncPart};
 
-    /// Longer than all limits, on a paused clock.
+    /// Longer than [`LASTING`], on a paused clock.
     const DAY: Duration = Duration::from_secs(86_400);
 
     fn path() -> Bytes {

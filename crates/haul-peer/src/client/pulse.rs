@@ -174,7 +174,7 @@ mod tests {
                 outcome = timeout(Duration::from_secs(3600), responses.outcome()) => {
                     assert_eq!(outcome.is_ok_and(|outcome| outcome.unwrap().is_err()), is_given_up);
                 }
-                () = lost(&session, &weak, &traffic) => panic!("there is traffic"),
+                () = lost(&session, &weak, &traffic) => panic!("lost although there is traffic"),
                 () = receiving => {}
             }
         }

@@ -62,7 +62,7 @@ pub struct Share {
     /// When it was revoked.
     pub revoked: Option<u64>,
     hash: [u8; 32],
-    /// The secret and the port. Not saved once the secret is used up or revoked.
+    /// The secret and the port. The secret is not saved once it is used up or revoked.
     stored: Option<(Secret, Option<u16>)>,
 }
 
@@ -478,7 +478,8 @@ mod tests {
         let other = Terms { label: "/data".to_owned(), ..terms() };
         let (read_only, owners) = (
             Terms { is_writable: false, ..terms() },
-            // Formerly, holders of the ticket without it could set owners as soon as a run with it was begun.
+            // Formerly, holders of the ticket of the share without this permission could set owners as soon as a run
+            // with it was begun.
             Terms { sets_owners: true, ..terms() },
         );
         for terms in [read_only, owners, one_use(), other] {

@@ -107,7 +107,7 @@ async fn pcp_maps_a_port_until_it_is_stopped() {
     let router = with_pcp(EXTERNAL, 3600);
     let mut mapping = start(&router);
     assert_eq!(mapping.address().await.unwrap().to_string(), "203.0.113.7:41800");
-    assert!(mapping.address().await.is_err(), "the address is returned only once");
+    assert!(mapping.address().await.is_err(), "the address is returned twice");
     assert_eq!(router.log(), ["PCP 3600 s"]);
     mapping.stop().await;
     assert_eq!(router.log(), ["PCP 3600 s", "PCP 0 s"]);

@@ -239,7 +239,7 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 
 impl State {
     /// Ends the session that has been without lanes for the longest time, and returns it; `None` if none has lost all
-    /// its lanes.
+    /// its lanes, or a lane has joined that session just now.
     fn end_oldest(&mut self) -> Option<Arc<Session>> {
         let open = self.sessions.values();
         let idle = open.filter_map(|open| Some((open.session.without_lanes_since()?, open)));

@@ -22,8 +22,8 @@ use super::prefetch::first_handle;
 use super::session::{Pending, Session};
 use crate::codec::{FileKind, Handle, Name, Names, Request, Response, Status};
 
-/// Maximum READDIRs in flight. Except over a long path ([`WITH_OPEN`]), it begins with one, since most directories are
-/// short; with each response the number doubles.
+/// Maximum READDIRs in flight. Except over a long path ([`WITH_OPEN`]), a listing begins with one, since most
+/// directories are short; with each response the number doubles.
 const AHEAD: usize = 32;
 
 /// READDIRs that are sent along with the OPENDIR over a long path: two responses of OpenSSH with 100

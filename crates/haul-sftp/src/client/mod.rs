@@ -2,9 +2,9 @@
 //!
 //! `host` is a server with its `lanes`, each a `session` over a channel; `shared` is the state of a session's tasks.
 //! `storage` is a directory on the server, with `read`, `write`, `whole` (small files), `part_file` (names of part
-//! files), `naming` (renames of new files), `list`, `digest` and `space`; `inner` is what it shares with its files.
-//! `handles` has the open handles of a file, one per lane; `opening` chooses the lane for an open.
-//! `prefetch`, `part`, `table` and `trailing_check` save RTTs. `directories` caches which paths are
+//! files), `naming` (renames of new files), `list`, `copying` (copies on the server), `digest` and `space`; `inner` is
+//! what it shares with its files. `handles` has the open handles of a file, one per lane; `opening` chooses the lane
+//! for an open. `prefetch`, `part`, `table` and `trailing_check` save RTTs. `directories` caches which paths are
 //! directories and not links, `patience` limits waits, `server` has what a server announces, `quirks` what it does not,
 //! `attributes` what it allows to be set; `entry` and `error` translate.
 

@@ -91,7 +91,7 @@ impl Pieces {
         let mut pieces = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let at = pieces.iter().position(|(found, part)| {
             part.range.start() == range.start()
-                // The piece must not extend beyond the range, unless both end at the end of the file.
+                // The piece must not extend beyond the range, unless that ends at the end of the file.
                 && (part.range.end() <= range.end() || range.end() == version.size)
                 && found == version
                 && !part.session.is_ended()

@@ -43,7 +43,7 @@ const LARGEST: u64 = 1 << 50;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Patience {
     waits: HostWaits,
-    /// Pending requests that may take longer than [`SILENCE`].
+    /// Pending requests whose limit is [`LASTING`] or longer.
     lasting: Arc<AtomicUsize>,
 }
 

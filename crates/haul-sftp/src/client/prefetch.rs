@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(prefetch.take_pieces(&other), []);
         assert_eq!(prefetch.take_pieces(&first_handle()), [(Range::new(3 * PIECE, PIECE), 2)]);
         assert_eq!(prefetch.take_pieces(&first_handle()), []);
-        assert!(!prefetch.is_empty(), "the OPEN is left");
+        assert!(!prefetch.is_empty(), "the OPEN is gone");
         let prefetch = Prefetch::new(vec![(of_piece(0), 0)]);
         assert_eq!(prefetch.take_pieces(&first_handle()), [(Range::new(0, PIECE), 0)]);
         assert!(prefetch.is_empty());

@@ -56,7 +56,7 @@ async fn the_name_of_a_conflict_copy_is_reported_once_it_is_stored() {
     assert_eq!(copy.to_string().matches("conflict").count(), 1);
 }
 
-/// Formerly, neither could the version on the server be read any more, nor was there a way out.
+/// Formerly, the version on the server could no longer be read, and programs had no way to resolve this.
 #[tokio::test(start_paused = true)]
 async fn a_file_with_a_rest_that_is_gone_makes_room_for_the_version_on_the_server() {
     for by_reading in [true, false] {
