@@ -397,7 +397,7 @@ mod tests {
 
     /// Formerly, the hint was to free space.
     #[test]
-    fn the_hint_for_a_file_that_is_too_long_is_another_file_system() {
+    fn the_hint_for_a_file_that_is_too_long_is_not_to_free_space() {
         let error = Error::from_io("write", rustix::io::Errno::FBIG.into());
         assert_eq!(error.kind(), ErrorKind::NoSpace);
         assert!(error.hint().unwrap().contains("cannot hold a file of this size"), "{error}");

@@ -547,7 +547,7 @@ fn is_lost(error: &Error) -> bool {
     error.kind() == ErrorKind::Unreachable
 }
 
-/// The attributes of the part file at `path`; `None` if there is no file.
+/// The attributes of the part file at `path`; `None` if no regular file has that name.
 async fn existing_part(inner: &Inner, path: &Bytes) -> Result<Option<Attrs>> {
     let look = Request::Lstat(path.clone());
     let prefetched = inner.host.prefetched(&look).await;

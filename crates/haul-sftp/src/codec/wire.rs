@@ -67,8 +67,7 @@ impl Fields {
         CodecError::Invalid { kind: self.kind, field }
     }
 
-    /// # Errors
-    /// Fewer bytes are left.
+    /// Checks that at least `bytes` bytes remain.
     pub(super) const fn need(&self, bytes: usize, field: &'static str) -> Result<(), CodecError> {
         if self.bytes.len() < bytes {
             return Err(CodecError::Truncated { kind: self.kind, field });

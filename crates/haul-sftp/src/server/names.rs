@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     /// Forbids or allows removing files from a directory; returns whether that worked. Modes do not bind root,
-    /// so for root it sets an attribute of the file system.
+    /// so for root this sets or clears the directory's append-only attribute.
     fn forbid(directory: &Path, forbids: bool) -> bool {
         if rustix::process::geteuid().is_root() {
             let attribute = if forbids { "+a" } else { "-a" };

@@ -117,7 +117,8 @@ impl Applicant<'_> {
     /// accepted on this connection already.
     ///
     /// # Errors
-    /// `Unauthenticated` with a list of what was tried, not to be retried; or a lost connection.
+    /// `Unauthenticated`, not to be retried: nothing is left to try (the error lists what was tried), the password
+    /// command fails, or the server sends too many prompts. Also a lost connection.
     pub async fn apply(
         &self,
         handshake: &mut Handshake,

@@ -118,7 +118,7 @@ async fn resuming_changes_the_mode_of_the_part_file_only() {
         if refuse.is_empty() {
             assert!(resumed.unwrap_err().to_string().contains("a symbolic link"));
         } else {
-            // By its handle.
+            // The mode was set by handle.
             resumed.unwrap();
             assert_eq!((mode(&part), fs::metadata(&part).unwrap().len()), (0o600, 50));
         }

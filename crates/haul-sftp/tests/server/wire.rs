@@ -244,7 +244,7 @@ async fn all_extensions_are_announced_and_those_for_copies_links_and_syncs_work(
     assert_eq!(fs::metadata(dir.path("b")).unwrap().len(), 700_000 - 100 + 7);
     assert_eq!(client.status(&copy(10, 0)).await, Status::Ok);
     assert_eq!(fs::read(dir.path("b")).unwrap()[..10], [5; 10]);
-    // Formerly, a copy that ended before its length was confirmed.
+    // Formerly, success was reported for a copy that was shorter than requested.
     assert_eq!(client.status(&copy(700_000 - 100, 0)).await, Status::Ok);
     assert_eq!(client.status(&copy(700_000 - 99, 0)).await, Status::Eof);
 

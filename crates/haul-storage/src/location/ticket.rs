@@ -34,7 +34,7 @@ impl TicketText {
     }
 }
 
-/// Only of what identifies the share: its addresses may change.
+/// Hashes only what identifies the share: its addresses may change.
 impl Hash for TicketText {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.share().hash(state);

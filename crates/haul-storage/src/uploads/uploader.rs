@@ -139,8 +139,8 @@ fn random_number() -> io::Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Distinguishes machines that share a home directory. Empty if unknown, as in most containers, whose names differ in
-/// each run.
+/// Distinguishes machines that share a home directory. Empty if unknown, as in most containers. (The host name would
+/// not do instead: that of a container differs in each run.)
 fn machine() -> String {
     fs::read_to_string("/etc/machine-id").unwrap_or_default().trim().to_owned()
 }

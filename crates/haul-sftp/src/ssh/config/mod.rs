@@ -140,8 +140,8 @@ impl Method {
 /// Reads the configuration for one host.
 ///
 /// # Errors
-/// A bad line (with file and line number), a bad `-o`, a file that cannot be read, a name that no host or user can
-/// have.
+/// A bad line (with file and line number), a bad `-o`, an option that applies to the host and is not supported, a file
+/// that cannot be read, a name that no host or user can have, a host that CanonicalizeHostname does not find.
 pub fn resolve(
     user: Option<&str>,
     host: &str,

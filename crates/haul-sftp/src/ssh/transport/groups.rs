@@ -140,7 +140,7 @@ mod tests {
 
     use super::*;
 
-    /// The assertion is in the types: without it, this does not compile.
+    /// Checked by the compiler: `assert_wiped` accepts only types that are wiped.
     #[test]
     fn a_secret_exponent_is_wiped_when_dropped() {
         fn assert_wiped(_: &impl ZeroizeOnDrop) {}

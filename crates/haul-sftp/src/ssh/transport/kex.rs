@@ -239,7 +239,7 @@ mod tests {
     /// Accepts only what wipes its bytes when it is dropped.
     fn assert_wiped(_: &impl ZeroizeOnDrop) {}
 
-    /// The assertion is in the types: without it, this does not compile.
+    /// Checked by the compiler: `assert_wiped` accepts only types that are wiped.
     #[test]
     fn shared_secrets_and_derived_keys_are_wiped_when_dropped() {
         for name in ["curve25519-sha256", "diffie-hellman-group14-sha256"] {

@@ -76,7 +76,7 @@ async fn always_respond(mut server: Server, response: Vec<u8>) {
     }
 }
 
-/// Each response is a partial success and another one is required: the client must not prompt forever.
+/// Each response is a partial success that requires one more factor: the client must not prompt forever.
 #[tokio::test]
 async fn a_server_with_endless_partial_successes_is_an_error() {
     for method in ["password", "keyboard-interactive"] {
