@@ -12,8 +12,8 @@ use crate::options::SplitArg;
 
 impl Storages<'_> {
     /// The nearest directory that contains both locations, or is one of them, and their paths below it. `None` if
-    /// they are on different servers or behind tickets, if the directory is unknown or cannot be opened, or if what they
-    /// have in common is a file.
+    /// they are on different servers or behind tickets, if the directory is unknown or cannot be opened, or if what
+    /// they have in common is a file.
     pub(crate) async fn common(
         &self,
         first: &Location,
