@@ -40,6 +40,7 @@ const TEXT: &[&str] = &[
     "STRASSE",
     "\u{130}",
     "i\u{307}",
+    // Other scripts, characters beyond the Basic Multilingual Plane, invisible ones.
     "\u{65e5}\u{672c}\u{8a9e}",
     "\u{1f600}",
     "\u{3a9}\u{3bc}",
