@@ -95,7 +95,7 @@ fn list() -> io::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Creates the working directory, plays, and removes the directory unless `--keep` is given or an error occurs.
+/// Creates the working directory, plays, and removes the directory unless `--keep` is given.
 fn begin(cli: &Cli) -> io::Result<ExitCode> {
     let parent = cli.work.clone().unwrap_or_else(std::env::temp_dir);
     let work = tempfile::Builder::new()

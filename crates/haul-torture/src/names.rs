@@ -40,6 +40,7 @@ const TEXT: &[&str] = &[
     "STRASSE",
     "\u{130}",
     "i\u{307}",
+    // Other scripts, characters beyond the Basic Multilingual Plane, invisible ones.
     "\u{65e5}\u{672c}\u{8a9e}",
     "\u{1f600}",
     "\u{3a9}\u{3bc}",
@@ -170,7 +171,7 @@ pub fn canonical(path: &[u8]) -> Vec<u8> {
     components.join(&b'/')
 }
 
-/// A long name of one letter, which has one, two or three bytes. With a letter of one byte, the last one may differ.
+/// A long name: a letter of one, two or three bytes, repeated. If it has one byte, the last letter may be another one.
 fn long(chance: &mut Chance, alphabet: Alphabet) -> Vec<u8> {
     let length = if alphabet == Alphabet::ShortText { 100 } else { *chance.pick(LONG) };
     let letter = *chance.pick(&["l", "\u{e9}", "\u{65e5}"]);

@@ -89,9 +89,10 @@ impl Beside {
     }
 }
 
-/// The content of a small file, if it exists.
+/// The content of a small file; `None` if it does not exist or is a directory.
 async fn read(storages: &Storages<'_>, location: &Location) -> Result<Option<Vec<u8>>> {
-    // Object stores deny access to files that do not exist (403). Elsewhere a denied file exists, and may have the digest.
+    // Object stores deny access to files that do not exist (403). Elsewhere a denied file exists, and may have the
+    // digest.
     let is_absent = |error: &Error| match error.kind() {
         ErrorKind::NotFound => true,
         ErrorKind::PermissionDenied => location.is_web(),

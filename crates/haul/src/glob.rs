@@ -93,7 +93,8 @@ impl Parser<'_> {
                     while self.rest.next_if_eq(&'*').is_some() {
                         stars += 1;
                     }
-                    // git looks for the start of a component behind the literal characters.
+                    // git compares the literal characters at the start of the glob on their own. So for git, `**`
+                    // right after them begins a component.
                     let begins = is_literal || previous == Some('/');
                     let is_whole = begins && matches!(self.rest.peek(), None | Some('/'));
                     if stars == 1 || (self.whole_stars && !is_whole) {

@@ -161,8 +161,8 @@ impl Manifest {
     }
 }
 
-/// The path of a file below a directory, if both are on this machine or on one server. Each is the location of a storage
-/// and a path in it.
+/// The path of a file below a directory, if both are on this machine or on one server. Each is the location of a
+/// storage and a path in it.
 fn below(directory: (&Location, &RelPath), file: (&Location, &RelPath)) -> Option<RelPath> {
     let are_together = match (directory.0, file.0) {
         (Location::Local(_), Location::Local(_)) => true,

@@ -154,8 +154,8 @@ fn is_manifest(name: &str) -> bool {
     !may_be_source || ["sums", ".sha256", ".b3", ".sums.txt"].iter().any(is_called)
 }
 
-/// The letters of an argument such as `-avP`. `None` if it is not such an argument, or if a letter other
-/// than `P` takes the rest of it as its value.
+/// The letters of an argument such as `-avP`. `None` if it is not such an argument, or if a letter takes the rest of it
+/// as its value (`P` takes only digits).
 fn bundle(argument: &OsStr) -> Option<&str> {
     let letters = argument.to_str()?.strip_prefix('-')?;
     // The only digits are -4 and -6. Digits right behind `P` are a port.

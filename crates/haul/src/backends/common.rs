@@ -12,7 +12,8 @@ use crate::options::SplitArg;
 
 impl Storages<'_> {
     /// The nearest directory that contains both locations, or is one of them, and their paths below it. `None` if
-    /// they are on different servers or behind tickets, or if the directory is unknown or cannot be opened.
+    /// they are on different servers or behind tickets, if the directory is unknown or cannot be opened, or if what
+    /// they have in common is a file.
     pub(crate) async fn common(
         &self,
         first: &Location,
@@ -55,7 +56,7 @@ impl Storages<'_> {
     }
 }
 
-/// The longest common location, and both paths below it; `None` if the paths show none.
+/// The longest common location, and both paths below it; `None` if the locations do not show one.
 fn above(first: &Location, second: &Location) -> Option<(Location, Vec<u8>, Vec<u8>)> {
     match (first, second) {
         (Location::Local(first), Location::Local(second)) => {

@@ -318,7 +318,7 @@ fn below(base: &Location, name: &[u8]) -> Location {
         path.extend_from_slice(name);
     }
     if let Location::Remote { written, .. } = &mut location {
-        // An empty name leaves `written` as it is.
+        // For an empty name, `written_below` appends no slash.
         *written = match (written.take(), name) {
             (Some(written), b"") if !written.ends_with('/') => Some(written + "/"),
             (written, name) => written_below(written, name),

@@ -400,7 +400,7 @@ async fn is_split_file(
         return false;
     }
     let Ok(name) = RelPath::root().join(name.as_bytes()) else { return false };
-    // If the parent cannot be opened, it is a plain directory.
+    // If the parent cannot be opened, the directory counts as a plain one.
     let Ok(storage) = open(parent) else { return false };
     storage.stat(&name).await.is_ok_and(|entry| entry.is_file())
 }

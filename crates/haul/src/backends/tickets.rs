@@ -50,7 +50,8 @@ impl Tickets {
         Self { printer: printer.clone(), read: Mutex::default() }
     }
 
-    /// The location of an argument that begins with `@`; `None` if the `@` does not refer to a ticket.
+    /// The location of an argument that begins with `@`; `None` for other arguments, and if the `@` does not refer to a
+    /// ticket.
     ///
     /// # Errors
     /// There is no such file, it cannot be read, or it has no ticket.
@@ -158,7 +159,7 @@ impl Tickets {
 /// Splits `FILE/path`, at the first part that is not a directory.
 ///
 /// # Errors
-/// There is no such part, it cannot be accessed, or all are directories (`IsADirectory`).
+/// A part does not exist or cannot be accessed, or all are directories (`IsADirectory`).
 fn file_of(rest: &[u8]) -> io::Result<(&[u8], &[u8])> {
     let slashes = rest.iter().enumerate().filter(|(at, byte)| *at > 0 && **byte == b'/');
     let ends = slashes.map(|(at, _)| at).chain([rest.len()]);

@@ -80,7 +80,7 @@ async fn found(
     }
 }
 
-/// A location as it was written; local names that are not UTF-8 keep their bytes.
+/// A location as it is printed; local names that are not UTF-8 keep their bytes.
 fn written(location: &Location) -> Vec<u8> {
     match location.as_local() {
         Some(path) => path.as_os_str().as_encoded_bytes().to_vec(),

@@ -228,7 +228,7 @@ async fn begin(job: &Job, preserve: &Preserve) -> Result<()> {
     if !source.is_dir() || unfinished.is_begun().await? {
         return Ok(());
     }
-    // If it is not a directory, the transfer reports that.
+    // The transfer reports a destination that is not a directory.
     if job.destination.find(&job.destination_path).await?.is_some_and(|found| !found.is_dir()) {
         return Ok(());
     }

@@ -104,8 +104,9 @@ fn appended(text: &str, name: &str, new: &NewRemote) -> String {
     format!("{text}{gap}{}", added.replace('\n', line_end))
 }
 
-/// The lines of a remote with a header of its own: from the comment above, if the file begins with it or an empty line
-/// separates it from the text before, to its last value, with the empty lines before or after.
+/// The lines of a remote with a header of its own; `None` if there is no such remote. They begin with the comment above
+/// the header, if that begins the file or follows an empty line, and end with the last value of the remote. Empty lines
+/// before or after it belong to them.
 fn lines_of(text: &str, name: &str) -> Option<Range<usize>> {
     let root = DeTable::parse(text).ok()?;
     let (_, remotes) = root.get_ref().iter().find(|(key, _)| key.get_ref() == "remote")?;

@@ -86,7 +86,8 @@ impl Rules {
     /// These rules, in this order.
     ///
     /// # Errors
-    /// If there are only include rules: they would exclude nothing. Exceptions of an ignore file may be alone, as for git.
+    /// If there are only include rules: they would exclude nothing. Exceptions of an ignore file may be alone, as for
+    /// git.
     pub(crate) fn new(rules: Vec<Rule>) -> Result<Self, String> {
         let mut meant = rules.iter().filter(|rule| !rule.is_exception).peekable();
         if meant.peek().is_some() && rules.iter().all(|rule| rule.include) {

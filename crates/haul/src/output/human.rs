@@ -253,7 +253,7 @@ pub(crate) fn fan_summary(all: &FanSummary, dry_run: bool, verbose: bool) -> Str
     if all.total.failed > all.failed_hosts {
         parts.push(plural(all.total.failed, "failure"));
     }
-    // Both were printed for the hosts already.
+    // Failures and interruptions were printed with their hosts.
     let total = Summary { failed: 0, interrupted: false, ..all.total.clone() };
     format!("{}; {}", parts.join(", "), summary(&total, dry_run, verbose))
 }

@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// How long a child may take to end after a signal.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Interval between checks whether it has ended.
+/// Interval between checks whether a child has ended.
 const TICK: Duration = Duration::from_millis(10);
 
 /// The end of the error message for a link that the destination cannot store.

@@ -17,7 +17,7 @@ pub(super) fn identity(location: &Location, ssh: &SshArgs, options: &[String]) -
         other => other.to_string(),
     };
     let path = identity.trim_end_matches('/').len();
-    // The root of a disk or a server stays.
+    // `/` and `NAME:/` keep their slash.
     if !identity[..path].is_empty() && !identity[..path].ends_with(':') {
         identity.truncate(path);
     }

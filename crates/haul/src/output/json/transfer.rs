@@ -119,7 +119,8 @@ impl<'a> Event<'a> {
         })
     }
 
-    /// An entry of a listing; `path` is relative to the listed directory.
+    /// An entry of a listing. `path` is relative to the listed directory; an entry that is listed itself has the path
+    /// or the name of its location.
     pub(crate) fn entry(entry: &'a Entry, path: &'a [u8]) -> Self {
         let target = match &entry.kind {
             EntryKind::Symlink(target) => Some(PathFields::from(target.as_slice())),
