@@ -564,7 +564,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Pauses while too many directories are pending.
+    /// Settles twins if many wait, and pauses while too many directories are pending.
     async fn hold_back(&self) {
         self.changed.notify_one();
         self.settle(SETTLE_FROM).await;
