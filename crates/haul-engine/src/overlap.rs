@@ -21,14 +21,15 @@ use crate::marker::Marker;
 pub enum Probe<'a> {
     /// Whether it has an entry of this name, in upper or lower case. The name is ASCII.
     Has(&'a [u8]),
-    /// For a source that lists no entries: whether all its names begin with a dot, which some servers do not list.
+    /// For a source that lists no entries: whether all names in the directory begin with a dot, which some servers do
+    /// not list.
     IsEmpty,
 }
 
 /// What a run knows about trees with two locations.
 #[derive(Debug, Default)]
 pub struct Overlaps {
-    /// By job: the name of an entry of the source's top directory; `None` if that lists none.
+    /// By job: the name of an entry of the source's top directory; `None` if that lists none but haul's own.
     probes: Mutex<HashMap<usize, Option<Vec<u8>>>>,
     /// Jobs whose destination is inside their source.
     inside: Mutex<HashSet<usize>>,
@@ -72,7 +73,8 @@ impl Overlaps {
     /// [`Probe`]. A directory in which no marker can be created, in this run or another, is not refused.
     ///
     /// # Errors
-    /// `InvalidInput` if it is, or if no marker can be created in it for the moment; those of the lookups.
+    /// `InvalidInput` if it is, or if no marker can be created in it for the moment; those of the lookups, and of
+    /// removing the marker.
     pub async fn refuse_source(
         &self,
         job: &NumberedJob,
@@ -121,7 +123,7 @@ impl Overlaps {
     }
 
     /// The name of an entry of the source's top directory: a long one, which few other directories have, and if
-    /// possible one that all storages list with the same bytes. `None` if it lists no entries.
+    /// possible one that all storages list with the same bytes. `None` if it lists no entries but haul's own.
     async fn probe(&self, job: &NumberedJob) -> Result<Option<Vec<u8>>> {
         if let Some(name) = lock(&self.probes).get(&job.index) {
             return Ok(name.clone());

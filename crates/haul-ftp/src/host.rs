@@ -197,7 +197,7 @@ impl FtpHost {
         look::look(&mut lane, path).await.map_err(|error| error.at(self.name()))
     }
 
-    /// Sends idempotent commands, and retries if the lane is lost.
+    /// Sends idempotent commands, with the retries of [`Tries`].
     pub(crate) async fn exchange_retrying(&self, commands: &[Command]) -> Result<Vec<Reply>> {
         let mut tries = self.tries();
         loop {

@@ -107,7 +107,7 @@ pub async fn count(context: &Context, jobs: &[Job]) {
         sleep(CHECK).await;
     }
     sleep(START_DELAY).await;
-    // Counting begins once the space is known: what was counted before would be missing.
+    // Counting begins once the space is known: directories counted before would be missing from the need.
     if !is_wanted(context) || context.room.started().await.is_err() {
         return;
     }

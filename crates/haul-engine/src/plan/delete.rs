@@ -73,7 +73,7 @@ struct Pass<'a> {
     /// Whether the source is known not to be empty, or is allowed to be (`delete_from_empty`).
     source_has_entries: AtomicBool,
     candidates: AtomicU64,
-    /// Entries of the destination that are not excluded.
+    /// Entries of the destination that may be removed if the source does not have them.
     entries: AtomicU64,
     /// Devices of the roots of source and destination, with `one_file_system`.
     devices: [Option<u64>; 2],

@@ -324,8 +324,8 @@ impl Walk<'_> {
         (true, Some(names))
     }
 
-    /// Creates a directory of the destination, or prepares an existing one. `None` if it does not exist and
-    /// must not be created.
+    /// Creates a directory of the destination, or prepares an existing one. `None` if it does not exist, with
+    /// `existing_only`; otherwise a dry run returns it as new, and does not create it.
     async fn enter(
         &self,
         destination: &RelPath,
@@ -564,7 +564,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Pauses while too many directories are pending.
+    /// Settles twins if many wait, and pauses while too many directories are pending.
     async fn hold_back(&self) {
         self.changed.notify_one();
         self.settle(SETTLE_FROM).await;

@@ -329,8 +329,8 @@ fn judge_by(
     verdict(how, source, source_step_ns, existing, stored_times, sets_times)
 }
 
-/// Sets mode, owner and extended attributes of an unchanged file. Returns `false` if it has to be copied
-/// instead: another user's file must not get set-ID bits or capabilities.
+/// Sets mode, owner and extended attributes of an unchanged file, and its time if the contents are known to be equal.
+/// Returns `false` if it has to be copied instead: another user's file must not get set-ID bits or capabilities.
 async fn adjust(context: &Context, item: &Item, existing: &Entry) -> Result<bool> {
     let (source, destination) = (&item.job.job.source, &item.job.job.destination);
     let mut found = item.source.metadata();

@@ -45,7 +45,7 @@ pub async fn stat_again(item: &Item) -> Result<Entry> {
     match item.job.job.source.stat(&item.source.path).await {
         Ok(mut now) if now.is_file() => {
             if !is_consistent(&item.source) {
-                // Nothing but the listing contradicts what was opened.
+                // Without a known length that agrees with it, only the rounded length reveals a wrong response.
                 now.rounded_size = now.rounded_size.or_else(|| item.source.rounded_size.clone());
             }
             Ok(now)

@@ -167,7 +167,7 @@ async fn delete(context: &Context, jobs: Vec<Job>) {
     }
 }
 
-/// Sends the items in order, once all have arrived or [`ORDERED`] are queued.
+/// Sends the items in order, once all have arrived, [`ORDERED`] are queued, or the plan waits for them.
 async fn put_in_order(
     context: &Context,
     order: Order,

@@ -182,7 +182,7 @@ enum Found {
     Same,
     /// The same content by the digest of a server.
     Reported,
-    /// The same size, or an unknown one, and no times to compare.
+    /// The same size, and no times to compare.
     SameSize,
     Event(Compared),
 }

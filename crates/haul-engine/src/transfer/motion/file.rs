@@ -258,7 +258,7 @@ impl FileInMotion {
         }
     }
 
-    /// The zeros of a hole are hashed.
+    /// The zeros of a hole were hashed, or that failed.
     pub fn on_zeros(&mut self, hole: Range, hashed: Result<()>, now: Duration) {
         self.operations -= 1;
         match hashed {

@@ -105,7 +105,7 @@ pub struct Outcome {
     pub elapsed: Duration,
     /// Reads that were withdrawn.
     pub taken_over: usize,
-    /// Writes that failed and were repeated.
+    /// Writes that failed.
     pub failed_writes: usize,
     /// Reads that were begun.
     pub requests: usize,
