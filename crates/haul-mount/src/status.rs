@@ -30,7 +30,7 @@ pub struct Status {
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct ReadCounts {
-    /// Blocks of 128 KiB that programs wanted and that were in memory.
+    /// Blocks of 64 KiB that programs wanted and that were in memory.
     pub hits: u64,
     /// Blocks that programs wanted and that were not in memory.
     pub misses: u64,

@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-/// Length of a block in bytes; the last one of a file may be shorter. By default, the kernel requests this much at a
-/// time when it reads ahead.
-pub(super) const BLOCK: u64 = 128 << 10;
+/// Length of a block in bytes; the last one of a file may be shorter.
+pub(super) const BLOCK: u64 = 64 << 10;
+
+/// Bytes that are requested along with an open, and at least by each request that reads ahead. By default, the kernel
+/// requests this much at a time when it reads ahead.
+pub(super) const STEP: u64 = 2 * BLOCK;
 
 /// A reader counts as paused once blocks were requested or added this many times since a block was read ahead for it.
 const PAUSED: u64 = 256;

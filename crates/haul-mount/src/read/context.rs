@@ -8,7 +8,7 @@ use haul_engine::budget::LinkShare;
 use haul_storage::Storage;
 use tokio::sync::Notify;
 
-use super::blocks::{BLOCK, Blocks};
+use super::blocks::{BLOCK, Blocks, STEP};
 use super::counters::Counters;
 use crate::cache::Cache;
 use crate::link;
@@ -21,11 +21,12 @@ const MOST_RUN: u64 = 4 << 20;
 /// A request reads ahead at most what its stream has read so far, divided by this.
 const READ_PER_RUN: u64 = 16;
 
-/// Shortest part of a request that is spread over lanes, in bytes: a little less than TCP sends in the first RTT.
-const LEAST_PART: u64 = 12 << 10;
+/// Shortest part of a request that is spread over lanes, in bytes. TCP sends 14 KiB in the first RTT, but BBR paces even
+/// those: over a lane that was used little, 12 KiB arrive in 50 ms at an RTT of 200 ms, 6 KiB in 25 ms.
+const LEAST_PART: u64 = 6 << 10;
 
 /// Parts are multiples of this.
-const PART_UNIT: u64 = 4 << 10;
+const PART_UNIT: u64 = 2 << 10;
 
 /// From this RTT on, requests are spread.
 const LONG_RTT: Duration = Duration::from_millis(20);
@@ -109,12 +110,12 @@ impl Context {
     }
 
     /// Bytes that may be read ahead for a file: twice the window, at most its share of the budget of all files, and at
-    /// least one block.
+    /// least [`STEP`].
     pub(super) fn window(&self) -> u64 {
         let files = self.sequential.load(Ordering::Relaxed).max(1) as u64;
         let part = self.blocks().most_ahead() / files;
         // While one window is in flight, the reader uses the other.
-        self.share.decision().window_bytes.saturating_mul(2).min(part).max(BLOCK)
+        self.share.decision().window_bytes.saturating_mul(2).min(part).max(STEP)
     }
 
     /// The state of the mount. `files` are those listed of all `open_files` open files.
@@ -147,7 +148,7 @@ impl Context {
     }
 
     /// Length of the parts in which `bytes` bytes are requested that a process waits for, or will soon. On a long path,
-    /// each lane carries a part: TCP sends 14 KiB in the first RTT over a connection that was idle.
+    /// each lane carries a part: TCP sends at most 14 KiB in the first RTT over a connection that was idle.
     pub(super) fn part(&self, bytes: u64) -> u64 {
         let link = self.storage.link();
         let is_pipelined = self.storage.capabilities().pipelined_reads;
@@ -163,6 +164,6 @@ impl Context {
     /// bytes.
     pub(super) fn run_blocks(&self, ahead: u64, read: u64) -> u64 {
         let most = self.share.decision().range_bytes.min(MOST_RUN).min(read / READ_PER_RUN);
-        (ahead / 4).min(most).max(BLOCK) / BLOCK
+        (ahead / 4).min(most).max(STEP) / BLOCK
     }
 }

@@ -15,7 +15,7 @@ use haul_storage::{
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::blocks::{BLOCK, Key};
+use super::blocks::{BLOCK, Key, STEP};
 use super::context::Context;
 use super::disk::Disk;
 use super::spread::spread;
@@ -29,7 +29,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const CONFIRM_PAUSE: Duration = Duration::from_millis(100);
 
 /// Longest range that is spread over the lanes.
-const MOST_SPREAD: u64 = 2 * BLOCK;
+const MOST_SPREAD: u64 = 2 * STEP;
 
 /// A task that waits for a block.
 #[derive(Debug)]

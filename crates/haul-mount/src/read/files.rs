@@ -16,7 +16,7 @@ use tokio::runtime::Handle as Runtime;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::blocks::{BLOCK, Key};
+use super::blocks::{Key, STEP};
 use super::context::Context;
 use super::expected::Expected;
 use super::source::Source;
@@ -348,14 +348,14 @@ impl Opener {
         }
     }
 
-    /// Opens a file at the storage; the first block is requested in the same flight, unless that of the last known
-    /// version is in memory.
+    /// Opens a file at the storage; the first blocks are requested in the same flight, unless the first one of the
+    /// last known version is in memory.
     async fn reader(&self, path: &RelPath) -> Result<Arc<dyn ReadAt>> {
         let latest = lock(&self.state).versions.latest(path);
         let has_head = latest.is_some_and(|number| {
             self.context.blocks().contains(Key { version: number, index: 0 })
         });
-        let first = Range::new(0, if has_head { 0 } else { BLOCK });
+        let first = Range::new(0, if has_head { 0 } else { STEP });
         self.context.storage.open_reading(path, first).await
     }
 

@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::blocks::BLOCK;
+use super::blocks::{BLOCK, STEP};
 use super::context::Context;
 use super::fetch::{Flight, Piece, Version};
 use super::pattern::{Ahead, Streams};
@@ -69,10 +69,11 @@ impl Source {
         grown.ok()?.ok()?
     }
 
-    /// Requests the first block, which a process will probably read next, unless it is in memory or in flight.
+    /// Requests the first blocks, which a process will probably read next, unless they are in memory or in flight.
     pub(super) fn fetch_head(&self) {
-        let first = self.clipped(Range::new(0, BLOCK));
-        for run in runs(&self.version.claim(indices(first), 1, 1), 1) {
+        const MOST: u64 = STEP / BLOCK;
+        let first = self.clipped(Range::new(0, STEP));
+        for run in runs(&self.version.claim(indices(first), 1, MOST), MOST) {
             self.fetch(Flight::new(&self.version, &run));
         }
     }

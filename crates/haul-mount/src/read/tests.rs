@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
+use super::blocks::BLOCK;
 use super::{Context, Files, ReadOptions};
 use crate::cache::Cache;
 use crate::status::CacheStatus;
@@ -100,7 +101,7 @@ async fn a_random_read_takes_one_rtt_and_fetches_one_block() {
         assert!(before.0.elapsed() < RTT * 3 / 2, "{:?}", before.0.elapsed());
         // One block, the rest of which arrives afterwards.
         tokio::time::sleep(RTT).await;
-        assert_eq!(world.files.status().reads.fetched, before.1 + (128 << 10));
+        assert_eq!(world.files.status().reads.fetched, before.1 + (64 << 10));
     }
 }
 
@@ -114,7 +115,7 @@ async fn a_block_that_a_process_waits_for_is_spread_over_the_lanes() {
     tokio::time::sleep(2 * RTT).await;
     let lanes = world.storage.link().open as u64;
     assert!(lanes >= 8);
-    let part = (128_u64 << 10).div_ceil(lanes).next_multiple_of(4 << 10).max(12 << 10);
+    let part = (128_u64 << 10).div_ceil(lanes).next_multiple_of(2 << 10).max(6 << 10);
     let reads = || world.storage.faults().count(Operation::Read);
     let before = reads();
     let range = Range::new((600 << 10) + 5, 64 << 10);
@@ -386,8 +387,6 @@ impl Cached {
         self.cache.close();
     }
 }
-
-const BLOCK: u64 = 128 << 10;
 
 /// Bytes that differ from block to block.
 fn content(length: usize, seed: usize) -> Vec<u8> {
