@@ -359,7 +359,7 @@ mod tests {
     fn resolved(arguments: &str, config: &str) -> Result<Resolved, String> {
         let line = format!("haul cp {arguments} A B");
         let cli = Cli::try_parse_from(line.split_whitespace()).unwrap();
-        let Command::Cp(args) = cli.command else { panic!("it is cp") };
+        let Command::Cp(args) = cli.command else { panic!("another command") };
         resolve(&args.transfer, &Config::of(config))
     }
 

@@ -15,7 +15,7 @@ use tokio::task::spawn_blocking;
 /// Held while a prompt is open or a notice is printed.
 static OPEN_PROMPT: Mutex<()> = Mutex::const_new(());
 
-/// Whether a prompt is open.
+/// Whether a prompt is open or a notice is printed.
 pub(crate) fn is_prompting() -> bool {
     OPEN_PROMPT.try_lock().is_err()
 }

@@ -236,7 +236,7 @@ mod tests {
         assert_eq!("80mbit".parse(), Ok(Rate(10_000_000)));
         assert_eq!("1Gbit/s".parse(), Ok(Rate(125_000_000)));
         assert!("0".parse::<Rate>().is_err());
-        assert!("100mbps".parse::<Rate>().is_err(), "bits or bytes is ambiguous");
+        assert!("100mbps".parse::<Rate>().is_err(), "an ambiguous unit is accepted");
     }
 
     #[test]

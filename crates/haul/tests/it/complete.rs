@@ -200,7 +200,7 @@ fn a_cached_listing_is_used_for_the_same_options_only() {
     assert_eq!(std::fs::read_dir(cache).unwrap().count(), options.len() + 3);
 }
 
-/// There is no password prompt, and the wait for a server is bounded.
+/// The wait for a server that does not respond is bounded.
 #[test]
 fn a_server_that_cannot_be_listed_completes_to_nothing() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -180,7 +180,7 @@ fn show_prints_the_source_of_each_option() {
     ] {
         assert_eq!(shown(&out, name), (value, source), "{name}\n{out}");
     }
-    assert!(!out.contains("port-mapping"), "an empty variable is ignored: {out}");
+    assert!(!out.contains("port-mapping"), "an empty variable is not ignored: {out}");
 }
 
 /// Formerly, it omitted `HTTP_PROXY` and `ftp_proxy`, and listed an upper-case variable that an empty lower-case one

@@ -39,7 +39,7 @@ fn a_directory_goes_below_dest_whether_that_exists_or_not() {
     for _ in 0..2 {
         session.haul("cp -q src dst").status(0).stdout("").stderr("");
         session.tool("diff -r --no-dereference src dst/src");
-        assert!(!session.has("dst/src/src"), "a rerun must not nest");
+        assert!(!session.has("dst/src/src"), "a rerun nests");
     }
     assert_eq!(session.haul("ls dst").out(), "src/\n");
 }
@@ -217,7 +217,7 @@ fn a_manifest_in_the_source_does_not_replace_that_of_the_copy() {
     // Below a directory of its own it is a file like any other.
     session.haul("cp -q --manifest src two").status(0).stderr("");
     assert_eq!(session.read("two/src/SHA256SUMS"), "not even a manifest");
-    // Nor does one that is a source itself.
+    // A manifest that is itself a SOURCE does not replace it either.
     let session = session.file("x", "x");
     let ran = session.haul("cp --manifest x src/SHA256SUMS three").status(0);
     ran.stderr_has(

@@ -41,7 +41,7 @@ fn every_step_prints_a_row_and_nothing_is_left() {
         assert_eq!(row[2..5], ["20", "1.91", "MiB"], "{out}");
     }
     assert_eq!(session.haul("ls tmp").out(), "");
-    assert!(!session.has("home"), "the children have a home of their own");
+    assert!(!session.has("home"), "the children use the session's home");
 }
 
 /// Formerly, `rustc` inherited passwords and tokens.

@@ -39,7 +39,8 @@ impl Mounted {
         }
     }
 
-    /// An ext4 file system in a file, which can be unmounted and mounted again.
+    /// An ext4 file system in a file, which can be unmounted and mounted again. `None`, with the reason printed, if it
+    /// cannot be created or mounted.
     pub(crate) fn image(session: &Session, name: &str, image: &str) -> Option<Self> {
         unshare_mounts_once().unwrap();
         let (at, image) = (session.path(name), session.path(image));
@@ -117,7 +118,7 @@ fn a_full_disk_is_reported_and_no_partial_file_has_its_final_name() {
             .stderr_has("disk/src/f: cannot")
             .stderr_has("No space left on device");
         assert!(!session.has("disk/src/f"), "{length} bytes");
-        assert_eq!(session.read("disk/src/a"), "small", "the other file is copied");
+        assert_eq!(session.read("disk/src/a"), "small", "the other file is not copied");
     }
 }
 
@@ -303,7 +304,7 @@ fn a_journal_that_is_damaged_or_of_another_source_is_reported_and_not_used() {
         if text.is_empty() {
             assert!(
                 !ran.err().contains("starting over"),
-                "a torn tail is no damage: {}",
+                "a torn tail counts as damage: {}",
                 ran.err()
             );
         } else {
@@ -439,11 +440,7 @@ fn files_below_paths_longer_than_the_system_accepts_are_copied_and_removed() {
     let mut names_in_copy: Vec<_> =
         fs::read_dir(at(&copy, "")).unwrap().map(|it| it.unwrap().file_name()).collect();
     names_in_copy.sort();
-    assert_eq!(
-        names_in_copy,
-        ["large", "link", "name", "small"],
-        "no part file and no journal is left"
-    );
+    assert_eq!(names_in_copy, ["large", "link", "name", "small"], "a file is missing or left over");
     session.haul("sync src dst").status(0).stderr_has("3 unchanged");
     for name in ["small", "large", "link", "name"] {
         fs::remove_file(at(&source, name)).unwrap();

@@ -189,8 +189,8 @@ fn a_journal_that_a_kill_left_next_to_a_finished_file_is_removed_where_the_file_
     }
 }
 
-/// Where a rename cannot fail if the final name exists (ntfs-3g has no `RENAME_NOREPLACE`), haul links the final name
-/// and then removes the part file's name. A run that is killed in between leaves the file under both names.
+/// Where every rename replaces an existing file (ntfs-3g has no `RENAME_NOREPLACE`), haul links the final name and then
+/// removes the part file's name. A run that is killed in between leaves the file under both names.
 #[test]
 fn a_part_file_name_that_a_kill_left_on_a_finished_file_is_removed() {
     for mode in ["different", "newer", "never"] {

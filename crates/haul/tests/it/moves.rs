@@ -12,7 +12,7 @@ use crate::image::Image;
 use crate::session::{Ran, Session};
 use crate::sftp::{Running, SftpSession};
 
-/// A directory on another file system than that of a session.
+/// A directory in `/dev/shm`; `None` if that is not another file system than that of a session.
 fn elsewhere() -> Option<tempfile::TempDir> {
     let memory = tempfile::tempdir_in("/dev/shm").ok()?;
     let default = tempfile::tempdir().ok()?;

@@ -27,7 +27,7 @@ fn a_file_is_removed_and_a_directory_only_with_r() {
 fn a_missing_file_is_an_error_unless_f_is_given() {
     let session = Session::new().file("a", "");
     session.haul("rm none a").status(1).stderr_has("haul: none: cannot access (");
-    assert!(!session.has("a"), "the others are removed");
+    assert!(!session.has("a"), "the other file is not removed");
     session.haul("rm -f none").status(0);
 }
 

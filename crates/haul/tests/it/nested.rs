@@ -22,8 +22,8 @@ fn trees(session: &Session, root: &Path) {
     session.tool(&format!("chmod -R a+rwX {}", root.join("outer").display()));
 }
 
-/// Asserts that nothing is lost or added, whichever of the trees is on the server. `root` is the local directory behind
-/// the location `base`.
+/// Asserts that nothing is lost or added, whichever of the trees is on the server, and that an excluded source stays.
+/// `root` is the local directory behind the location `base`.
 fn keeps_the_source(session: &Session, root: &Path, base: &str, run: impl Fn(&str) -> Ran) {
     let local = root.display();
     trees(session, root);

@@ -1,4 +1,5 @@
-//! Privacy: modes while a copy is made, modes of manifests, and set-ID bits.
+//! Privacy: modes while a copy is made, modes of manifests, and set-ID bits. Also read-only files and directories, and
+//! hard links to the source.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};

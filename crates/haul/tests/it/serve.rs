@@ -177,7 +177,7 @@ fn a_directory_is_served_until_a_signal() {
         fingerprints.push(object["fingerprint"].clone());
         assert_eq!(serving.end(signal), (Some(0), "haul: stopping\n".to_owned()));
     }
-    assert_eq!(fingerprints[0], fingerprints[1], "the host key persists");
+    assert_eq!(fingerprints[0], fingerprints[1], "the host key has changed");
     use std::os::unix::fs::MetadataExt;
     let key = session.path("home/.local/state/haul/sftp_host_ed25519_key");
     assert_eq!(std::fs::metadata(key).unwrap().mode() & 0o777, 0o600);
@@ -210,7 +210,7 @@ fn a_server_may_be_read_only_and_use_an_existing_host_key() {
     assert!(!worked && text.contains("Permission denied"), "{text}");
     assert_eq!(session.read("got"), "content");
     assert!(!session.has("data/other"));
-    assert!(!session.has("home/.local"), "no other key is made");
+    assert!(!session.has("home/.local"), "another key is made");
     assert_eq!(serving.end("INT").0, Some(0));
 }
 

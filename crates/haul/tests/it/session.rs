@@ -25,8 +25,8 @@ pub(crate) fn isolate(command: &mut Command) -> &mut Command {
     command.env("HAUL_LAN", "no").env("HAUL_PORT_MAPPING", "no")
 }
 
-/// Whether haul reads a variable, other than `PATH`, `HOME`, `TMPDIR`, `TERM`, `TZ`, `SSL_CERT_FILE`, `SSL_CERT_DIR`,
-/// those of the user's name, and those that an SSH configuration names.
+/// Whether haul reads a variable, other than `PATH`, `HOME`, `TMPDIR`, `TERM`, `COLUMNS`, `TZ`, `SSL_CERT_FILE`,
+/// `SSL_CERT_DIR`, those of the user's name, and those that an SSH configuration names.
 fn changes_haul(name: &OsStr) -> bool {
     const NAMES: [&str; 10] = [
         "XDG_CONFIG_HOME",

@@ -91,7 +91,7 @@ fn a_share_is_read_only_unless_it_is_writable() {
     let ran = session.haul(&format!("cp photos/one.jpg {ticket}/copy"));
     let message = ran.status(1).err();
     assert!(message.contains("cannot change the share (it is shared read-only)"), "{message}");
-    assert!(!message.contains(&ticket), "the ticket is a secret: {message}");
+    assert!(!message.contains(&ticket), "the message contains the ticket: {message}");
     session.haul(&format!("rm {ticket}/one.jpg")).status(1);
     assert_eq!(fs::read_dir(session.path("photos")).unwrap().count(), 4);
     serving.end("TERM");
@@ -248,7 +248,7 @@ fn a_ticket_is_recognized_by_its_key_and_printed_without_its_secret() {
     let (second, other) = share(&session, "photos");
     let message = |ticket: &str| session.haul(&format!("cat {ticket}/none")).status(1).err();
     let (first, next) = (message(&ticket), message(&other));
-    assert_eq!(first, next, "both tickets have the key of the same identity");
+    assert_eq!(first, next, "the tickets of one identity are printed differently");
     assert!(first.contains(&ticket[..18]) && !first.contains(&ticket[..19]), "{first}");
     serving.end("INT");
     second.end("INT");

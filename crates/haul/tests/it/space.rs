@@ -16,7 +16,7 @@ use crate::sftp::SftpSession;
 
 const MIB: usize = 1 << 20;
 
-/// A file system of 20 MiB.
+/// A file system of 20 MiB. `None`, with the reason printed, without the right to mount.
 fn small(session: &Session, name: &str) -> Option<Mounted> {
     Mounted::tmpfs(session, name, "size=20m")
 }

@@ -148,7 +148,7 @@ async def main():
 asyncio.run(main())
 "#;
 
-/// The carriage return would have the text behind it written over the rest of the line.
+/// The text after the carriage return would overwrite the start of the line.
 #[test]
 fn standard_error_of_the_sftp_server_does_not_control_a_terminal() {
     // Debian's, not another one in PATH, which may lack asyncssh.

@@ -127,7 +127,7 @@ fn a_manifest_may_be_on_a_server() {
     session.haul(&format!("cp -q --manifest={url}sums/own src/ dst")).status(0);
     assert_eq!(session.read("far/sums/own").lines().count(), 2);
     assert_eq!(session.haul("ls dst").out(), "a\nb\n");
-    // In DEST, it lists paths below itself, and is not removed.
+    // In DEST, it lists paths relative to its own directory, and is not removed.
     for _ in 0..2 {
         let line = format!("sync -q --delete --manifest={url}to/own src/ {url}to");
         session.haul(&line).status(0).stderr("");

@@ -16,7 +16,7 @@ const MIB: usize = 1 << 20;
 /// A file by name, and its content.
 type Named = (&'static str, Vec<u8>);
 
-/// A directory to mount with files `a`, `b` and `c`, and their contents.
+/// A directory to mount with files `a`, `b` and `c`, and their contents. `None` if [`Source::start`] returns that.
 fn source() -> Option<(Source, Vec<Named>)> {
     let source = Source::start(Kind::Local)?;
     let length = form(6, 200) * MIB + 1234;

@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::lab::eventually;
 use crate::source::Source;
 
-/// A mount at `mnt`, killed and unmounted when it is dropped.
+/// A mount at `mnt`. If it still runs when it is dropped, it is killed and unmounted.
 pub(crate) struct Mounted<'a> {
     source: &'a Source,
     child: Child,

@@ -83,7 +83,7 @@ fn parts_on_a_server_are_joined_again() {
     let again = sftp.haul("cp --join --json @/tree/ all").status(0).summary();
     assert_eq!(again["moved_bytes"], 0, "{again}");
     sftp.haul("cp @/tree/big parts").status(0);
-    assert!(session.path("parts/big/04").is_file(), "without --join the parts stay files");
+    assert!(session.path("parts/big/04").is_file(), "without --join the parts are joined");
 
     let joined = |url: &str, name: &str| {
         session.haul(&format!("cp --join {url}tree/ {name}")).status(0);

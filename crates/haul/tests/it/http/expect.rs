@@ -165,7 +165,7 @@ fn the_digest_next_to_a_file_on_a_disk_is_found_as_well() {
     session.haul("cp --expect-beside usb dst").status(1).stderr_has("a digest is that of one file");
 }
 
-/// Formerly, such a file was taken for a missing one, and another one decided.
+/// Formerly, such a file was treated as missing, and the next digest file was used.
 #[test]
 fn a_digest_file_on_a_disk_that_may_not_be_read_is_an_error() {
     if !is_root() {

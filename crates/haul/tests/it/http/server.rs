@@ -45,7 +45,7 @@ impl Request {
         request
     }
 
-    /// First and last byte of `Range: bytes=a-b`.
+    /// First and last byte of `Range: bytes=a-b`; the last is `usize::MAX` in `bytes=a-`.
     pub(super) fn range(&self) -> Option<(usize, usize)> {
         let (first, last) = self.field("range")?.strip_prefix("bytes=")?.split_once('-')?;
         Some((first.parse().ok()?, last.parse().unwrap_or(usize::MAX)))

@@ -127,7 +127,7 @@ fn nothing_is_sent_to_a_server_without_a_valid_certificate() {
         assert!(!session.has("dst/f"));
         assert!(server.requests().is_empty(), "{what}: {:?}", server.requests());
         assert!(server.accepted() <= 2, "{what}: it was tried {} times", server.accepted());
-        // The authorities of the system do not trust it either.
+        // It is not trusted with the system's authorities either.
         let ran = copy(&session, "", &server, "").status(1);
         assert!(ran.err().contains("certificate") || ran.err().contains("authorities"));
         assert!(server.requests().is_empty(), "{what}: {:?}", server.requests());

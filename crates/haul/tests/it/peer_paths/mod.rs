@@ -1,5 +1,5 @@
-//! Paths between peers: directly, past routers with NAT, through a bridge, and paths that change in mid-transfer. Each
-//! test copies a file. Most determine the path of most of its bytes from the bridge's metrics.
+//! Paths between peers: directly, past routers with NAT, through a bridge, and paths that change in mid-transfer. Most
+//! tests copy a file, and determine the path of most of its bytes from the bridge's metrics.
 
 pub(crate) mod lab;
 mod mapped;

@@ -42,7 +42,7 @@ fn a_full_disk_at_the_far_end_is_reported_and_with_more_space_a_rerun_succeeds()
 }
 
 #[test]
-fn a_file_that_may_not_be_read_or_replaced_does_not_affect_the_others() {
+fn a_file_that_may_not_be_read_or_written_does_not_affect_the_others() {
     if !is_root() {
         eprintln!("skipped: acting as another user on the server needs root");
         return;

@@ -49,7 +49,7 @@ fn an_upload_in_order_that_is_cut_starts_over_by_itself() {
         assert!(lost, "{}", ran.out());
         assert_eq!(ran.summary()["bytes"], 8 << 20);
         sftp.session.tool("cmp src far/f");
-        assert_eq!(fs::read_dir(sftp.far("")).unwrap().count(), 1, "nothing is left over");
+        assert_eq!(fs::read_dir(sftp.far("")).unwrap().count(), 1, "something is left over");
     }
 }
 
@@ -65,7 +65,7 @@ fn an_upload_in_order_that_is_cut_repeatedly_is_an_error_and_a_rerun_starts_over
     sftp.proxy().clear();
     sftp.haul("cp src @/f").status(0);
     sftp.session.tool("cmp src far/f");
-    assert_eq!(fs::read_dir(sftp.far("")).unwrap().count(), 1, "nothing is left over");
+    assert_eq!(fs::read_dir(sftp.far("")).unwrap().count(), 1, "something is left over");
 }
 
 #[test]

@@ -98,12 +98,12 @@ impl SftpSession {
         self.session.haul(&self.line(line))
     }
 
-    /// Starts the program; its output is available at its end.
+    /// Starts the program.
     pub(crate) fn spawn(&self, line: &str) -> Running {
         Running::start(&self.session, &self.line(line))
     }
 
-    /// Asserts that both directories have the same content.
+    /// Asserts that both files or directories have the same content.
     #[track_caller]
     pub(crate) fn same(&self, one: &str, other: &str) {
         let output = Command::new("diff")
@@ -131,7 +131,7 @@ fn line_for(line: &str, location: &str, options: &str) -> String {
 pub(crate) struct Running(Option<Child>);
 
 impl Running {
-    /// Starts it; its output is available at its end.
+    /// Starts it.
     pub(crate) fn start(session: &Session, line: &str) -> Self {
         let mut command = session.command(line);
         let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -160,7 +160,7 @@ impl Running {
         self.0.as_mut().unwrap().try_wait().unwrap().is_none()
     }
 
-    /// Waits for its end.
+    /// Waits for its end; returns its output, without what [`Running::until_moved`] has read.
     pub(crate) fn finish(mut self) -> Output {
         self.0.take().unwrap().wait_with_output().unwrap()
     }

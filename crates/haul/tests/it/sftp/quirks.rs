@@ -44,7 +44,7 @@ pub(super) enum Quirk {
     Oversized,
     /// Every session ends in the middle of a response to READ: of those with data, the one with this number (from 1).
     EndsWithin(usize),
-    /// Every handle becomes invalid after this many requests on it.
+    /// Every handle of a file becomes invalid after this many requests on it.
     Forgets(usize),
     /// Greets with this version.
     Version(u32),
