@@ -76,18 +76,15 @@ impl UnfinishedMove<'_> {
     }
 
     /// Creates `to` with its note in it, under another name first: if haul is killed before `to` has its note, a rerun
-    /// would move `from` into it. A later run uses what a killed one has left under that name. Returns false if `to`
-    /// exists, or the server does not rename the directory.
+    /// would move `from` into it. Returns false if `to` exists, if no directory can be created under that name (it may
+    /// be too long where `to` is not), or if the server does not rename the directory.
     async fn create_noted(&self, mode: Option<u32>, note: &Bytes) -> Result<bool> {
         let (storage, directory) = self.to;
-        if storage.find(directory).await?.is_some() {
-            return Ok(false);
-        }
+        let Ok(None) = storage.find(directory).await else { return Ok(false) };
         let name = temporary_name(directory.name(), "noted");
         let Ok(noted) = directory.with_name(name) else { return Ok(false) };
-        match storage.create_dir_as(&noted, mode).await {
-            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
+        if !create_anew((storage, &noted), mode).await {
+            return Ok(false);
         }
         let written = write((storage, &noted), note.clone()).await;
         let renamed = match &written {
@@ -109,6 +106,31 @@ impl UnfinishedMove<'_> {
     pub async fn end(&self) -> Result<()> {
         remove(self.to).await
     }
+}
+
+/// Creates a directory with the permission bits `mode`. One that a killed run has left there is replaced, not used: it
+/// may have other permission bits, or be another user's. Returns false if that fails.
+async fn create_anew(place: Place<'_>, mode: Option<u32>) -> bool {
+    let (storage, directory) = place;
+    match storage.create_dir_as(directory, mode).await {
+        Ok(()) => true,
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            remove_noted(place).await.is_ok()
+                && storage.create_dir_as(directory, mode).await.is_ok()
+        }
+        Err(_) => false,
+    }
+}
+
+/// Removes a directory that contains nothing but a note, if that.
+async fn remove_noted((storage, directory): Place<'_>) -> Result<()> {
+    // Not what a link leads to.
+    storage.check_dir(directory).await?;
+    let path = note_in(directory)?;
+    if storage.find(&path).await?.is_some_and(|existing| is_note(&existing)) {
+        storage.remove(&path).await?;
+    }
+    storage.remove(directory).await
 }
 
 /// Whether an entry is a file by which haul recognises directories: it is neither copied nor moved. Something else with
@@ -227,6 +249,67 @@ mod tests {
         begun.begin(None).await.unwrap();
         assert!(begun.is_begun().await.unwrap());
         assert_eq!(far.paths(), ["new/", "new/.haul.move.haul-temp"]);
+    }
+
+    /// Formerly, the leftover was used as it was: others could read what was moved.
+    #[tokio::test]
+    async fn what_has_the_temporary_name_of_a_new_directory_is_never_used() {
+        const NOTED: &str = ".new.noted.haul-temp";
+        let (old, new) = (RelPath::parse("old").unwrap(), RelPath::parse("new").unwrap());
+        let readable = Metadata { mode: Some(0o755), ..Metadata::default() };
+        let begin = async |far: &MemoryStorage| {
+            let near = MemoryStorage::new();
+            near.add_file("old/f", "x");
+            let begun = UnfinishedMove { from: (&*near, &old), to: (far, &new) };
+            begun.begin(Some(0o700)).await.unwrap();
+            assert!(begun.is_begun().await.unwrap());
+            assert_eq!(far.attributes("new").mode, Some(0o700));
+        };
+        // What a killed run leaves, before and after the note.
+        for note in [false, true] {
+            let far = MemoryStorage::new();
+            far.add_dir(NOTED);
+            far.set(NOTED, &readable);
+            if note {
+                far.add_file(format!("{NOTED}/.haul.move.haul-temp"), "1-2-3");
+            }
+            begin(&far).await;
+            assert_eq!(far.paths(), ["new/", "new/.haul.move.haul-temp"]);
+        }
+        // Something else is left alone.
+        let file = MemoryStorage::new();
+        file.add_file(NOTED, "x");
+        let link = MemoryStorage::new();
+        link.add_dir("other");
+        link.add_symlink(NOTED, "other");
+        let full = MemoryStorage::new();
+        full.add_file(format!("{NOTED}/f"), "x");
+        // Another user's, in a directory with the sticky bit.
+        let foreign = MemoryStorage::new();
+        foreign.add_dir(NOTED);
+        foreign.set(NOTED, &readable);
+        foreign.faults().on(Operation::Remove).path(NOTED).fail(ErrorKind::PermissionDenied);
+        for far in [file, link, full, foreign] {
+            let before = far.paths();
+            begin(&far).await;
+            let mut after = far.paths();
+            after.retain(|path| !path.starts_with("new/"));
+            assert_eq!(after, before);
+        }
+    }
+
+    /// Such as eCryptfs, where names have at most 143 bytes. Formerly, the move failed.
+    #[tokio::test]
+    async fn a_move_begins_where_the_temporary_name_of_a_new_directory_is_too_long() {
+        let (old, new) = (RelPath::parse("old").unwrap(), RelPath::parse("n".repeat(143)).unwrap());
+        let (near, far) = (MemoryStorage::new(), MemoryStorage::new());
+        near.add_file("old/f", "x");
+        let noted = temporary_name(new.name(), "noted");
+        far.faults().on(Operation::CreateDir).path(noted).fail(ErrorKind::InvalidInput);
+        let begun = UnfinishedMove { from: (&*near, &old), to: (&*far, &new) };
+        begun.begin(None).await.unwrap();
+        assert!(begun.is_begun().await.unwrap());
+        assert_eq!(far.paths(), [format!("{new}/"), format!("{new}/.haul.move.haul-temp")]);
     }
 
     #[tokio::test]

@@ -58,8 +58,8 @@ pub(crate) async fn run(
         failures.push(error);
     }
     let ended_early = summary.interrupted || summary.out_of_space;
-    if let Some(list) = resolved.rules.list().filter(|_| !ended_early) {
-        for path in list.missing() {
+    if !ended_early {
+        for path in resolved.rules.missing() {
             let error = Error::new(ErrorKind::NotFound, "copy")
                 .at(path.escape_ascii())
                 .because("listed in --files-from, but not in the source");

@@ -62,7 +62,7 @@ impl NameList {
     }
 
     /// Whether a path below the source takes part. Marks a listed path as found.
-    pub(crate) fn takes(&self, path: &[u8], is_directory: bool) -> bool {
+    pub(super) fn takes(&self, path: &[u8], is_directory: bool) -> bool {
         if let Some(seen) = self.listed.get(path) {
             seen.store(true, Ordering::Relaxed);
             return true;
@@ -73,7 +73,7 @@ impl NameList {
     }
 
     /// The listed paths that were not found, sorted.
-    pub(crate) fn missing(&self) -> Vec<&[u8]> {
+    pub(super) fn missing(&self) -> Vec<&[u8]> {
         let unseen = self.listed.iter().filter(|(_, seen)| !seen.load(Ordering::Relaxed));
         let mut missing: Vec<_> = unseen.map(|(path, _)| path.as_slice()).collect();
         missing.sort_unstable();

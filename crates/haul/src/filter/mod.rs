@@ -111,9 +111,25 @@ impl Rules {
 
     /// Whether a path below the source takes part.
     pub(crate) fn includes(&self, path: &[u8], is_directory: bool) -> bool {
+        // Always: it marks listed paths as found, and those that the rules exclude are in the source, too.
+        let is_listed = self.list.as_ref().is_none_or(|list| list.takes(path, is_directory));
+        is_listed && !self.exclude(path, is_directory)
+    }
+
+    /// The listed paths that the source does not have, sorted. Those in excluded directories, which are not listed, are
+    /// not among them.
+    pub(crate) fn missing(&self) -> Vec<&[u8]> {
+        let mut missing = self.list.as_ref().map(|list| list.missing()).unwrap_or_default();
+        missing.retain(|path| {
+            let mut ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+            !ends.any(|(end, _)| self.exclude(&path[..end], true))
+        });
+        missing
+    }
+
+    fn exclude(&self, path: &[u8], is_directory: bool) -> bool {
         let decided = self.rules.iter().find(|rule| rule.pattern.matches(path, is_directory));
-        decided.is_none_or(|rule| rule.include)
-            && self.list.as_ref().is_none_or(|list| list.takes(path, is_directory))
+        decided.is_some_and(|rule| !rule.include)
     }
 
     /// Whether everything takes part.

@@ -188,6 +188,28 @@ fn listed_paths_are_copied_and_missing_ones_are_errors() {
     session.haul("cp --files-from list s s/a e").status(2).stderr_has("one SOURCE");
 }
 
+/// Formerly, they were reported as not in the source.
+#[test]
+fn listed_paths_that_are_excluded_are_not_missing() {
+    let session = Session::new()
+        .file("s/a.tmp", "a")
+        .file("s/b", "b")
+        .file("s/dir/c", "c")
+        .file("s/deep/dir/d", "d")
+        .file("list", "a.tmp\nb\ndir/c\ndeep/dir/d\n");
+    session.haul("cp --files-from list --exclude *.tmp --exclude dir/ s d").status(0);
+    assert!(session.has("d/b") && !session.has("d/a.tmp") && !session.has("d/dir"));
+    session.write("c.toml", "[defaults]\nexclude = [\"*.tmp\", \"dir/\"]\n");
+    session.haul("cp --config c.toml --files-from list s e").status(0);
+    assert!(session.has("e/b") && !session.has("e/a.tmp") && !session.has("e/dir"));
+    // What is not there is still an error, excluded or not.
+    session.write("list", "b\nnone\nnone.tmp\ndir/none\n");
+    let ran = session.haul("cp --files-from list --exclude *.tmp --exclude dir/ s f").status(1);
+    let ran =
+        ran.stderr_has("haul: none: cannot copy (").stderr_has("haul: none.tmp: cannot copy (");
+    assert!(!ran.err().contains("dir/none"), "{}", ran.err());
+}
+
 #[test]
 fn backups_keep_replaced_and_removed_files() {
     let session =
