@@ -113,17 +113,26 @@ impl Inner {
         replace && !self.rename_replaces() && self.look(path).await.is_err()
     }
 
-    /// Removes an old file of `path` that a killed run left aside, now that there is a new one.
+    /// Removes an old file of `path` that a killed run left aside, now that there is a new one. A failure is a warning.
     pub(super) async fn clear_aside(&self, path: &RelPath) -> Result<()> {
         if self.rename_replaces() {
             return Ok(());
         }
         let aside = self.aside_of(path)?;
-        match self.remove_aside(&aside, path).await {
+        match self.remove_aside(&aside).await {
             // A write-only directory refuses both removal and LSTAT.
-            Err(error) if self.exists(&aside).await => Err(error),
-            _ => Ok(()),
+            Err(error) if self.exists(&aside).await => self.warn_left_aside(&aside, &error),
+            _ => {}
         }
+        Ok(())
+    }
+
+    /// Warns that an old file stays aside; the new one is complete, and has the name.
+    fn warn_left_aside(&self, aside: &Bytes, error: &Error) {
+        let shown = String::from_utf8_lossy(aside).escape_debug().to_string();
+        let cause = error.cause();
+        let message = format!("the old version of a replaced file stays as {shown} ({cause})");
+        self.host.attributes.warn_of_file(&message);
     }
 
     /// Whether the server supports the rename that replaces a file.
@@ -169,7 +178,12 @@ impl Inner {
             Err(lost) => Err(lost),
         };
         match renamed {
-            Ok(()) => self.remove_aside(&aside, path).await,
+            Ok(()) => {
+                if let Err(error) = self.remove_aside(&aside).await {
+                    self.warn_left_aside(&aside, &error);
+                }
+                Ok(())
+            }
             Err(error) => match self.put_back(&aside, &to).await {
                 Ok(()) => Err(self.at(error, path)),
                 Err(why) => {
@@ -217,20 +231,14 @@ impl Inner {
         }
     }
 
-    async fn remove_aside(&self, aside: &Bytes, path: &RelPath) -> Result<()> {
+    async fn remove_aside(&self, aside: &Bytes) -> Result<()> {
         let removed = self.host.request_with_retries(&Request::Remove(aside.clone())).await?;
         let is_gone = matches!(removed, Response::Status { status: Status::NoSuchFile, .. });
         let Err(error) = error::done("remove the old file", removed) else { return Ok(()) };
         if is_gone || self.is_missing(aside).await {
             return Ok(());
         }
-        let shown = String::from_utf8_lossy(aside);
-        let cause = format!(
-            "the new file is in place, the old one is now {shown}: \
-                             {}",
-            error.cause()
-        );
-        Err(self.at(error.because(cause), path))
+        Err(error)
     }
 
     /// The path of the old file while the new one is renamed.
