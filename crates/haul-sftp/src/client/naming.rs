@@ -5,6 +5,8 @@
 //! file exists, that is renamed aside, removed once the new file has the name, and restored if it
 //! does not get it. So at each moment either the old file or the new one exists.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use haul_storage::{CommitOptions, Error, ErrorKind, RelPath, Result, aside_name};
 
@@ -57,28 +59,49 @@ impl Inner {
         Ok(())
     }
 
-    /// Like [`Inner::take_name`] for a new file. Without a mode of its own it gets that of the file
-    /// it replaces, so a private file stays private.
+    /// The options for a file that is still open. Without a mode of its own a file gets that of the file it replaces, so
+    /// a private file stays private. On a server without `lsetstat` that mode is set with the others, by the handle: by
+    /// path, it could reach another file through a link.
+    pub(super) async fn with_old_mode<'a>(
+        &self,
+        path: &RelPath,
+        options: &'a CommitOptions,
+    ) -> Cow<'a, CommitOptions> {
+        let mut options = Cow::Borrowed(options);
+        if options.replace
+            && options.metadata.mode.is_none()
+            && !self.has(name::LSETSTAT)
+            && let Some(mode) = self.old_mode(path).await
+        {
+            options.to_mut().metadata.mode = Some(mode);
+        }
+        options
+    }
+
+    /// The mode of the file at `path`, if a new file would not get it anyway.
+    async fn old_mode(&self, path: &RelPath) -> Option<u32> {
+        let existing = self.host_lstat(path).await;
+        let file = existing.ok().filter(|attrs| attrs.kind() == Some(FileKind::File))?;
+        let mode = file.permissions.map(|mode| mode & 0o777);
+        mode.filter(|mode| *mode != self.default_mode && !self.host.attributes.has_no_mode())
+    }
+
+    /// Like [`Inner::take_name`] for a new file, with the mode of the file it replaces if it has none of its own and
+    /// [`Inner::with_old_mode`] has not set it.
     pub(super) async fn put_in_place(
         &self,
         from: &Bytes,
         path: &RelPath,
         options: &CommitOptions,
     ) -> Result<()> {
-        if options.replace && options.metadata.mode.is_none() {
+        if options.replace && options.metadata.mode.is_none() && self.has(name::LSETSTAT) {
             self.copy_mode(path, from).await?;
         }
         self.take_name(from, path, options.replace).await
     }
 
     async fn copy_mode(&self, path: &RelPath, to: &Bytes) -> Result<()> {
-        let existing = self.host_lstat(path).await;
-        let file = existing.ok().filter(|attrs| attrs.kind() == Some(FileKind::File));
-        let mode = file.and_then(|file| file.permissions).map(|mode| mode & 0o777);
-        let Some(mode) = mode.filter(|mode| *mode != self.default_mode) else { return Ok(()) };
-        if self.host.attributes.has_no_mode() {
-            return Ok(());
-        }
+        let Some(mode) = self.old_mode(path).await else { return Ok(()) };
         if attributes::set_mode_of_file(self, to, mode).await? {
             return Ok(());
         }

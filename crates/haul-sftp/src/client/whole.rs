@@ -112,6 +112,7 @@ pub(super) async fn write(
     options: &CommitOptions,
 ) -> Result<()> {
     inner.check_parent(path).await?;
+    let options = &*inner.with_old_mode(path, options).await;
     let (part, _claim) = inner.brief_part_of(path).await?;
     let part = inner.on_server(&part);
     // Without set-ID bits until the file is complete and has its owner.
