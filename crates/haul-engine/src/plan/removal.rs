@@ -160,7 +160,8 @@ async fn remove_pending(
             let may = writable(&next).is_some() && !context.settings.dry_run;
             let restore = if may { make_writable(job, &path).await } else { None };
             pending.push((next, Some(restore)));
-            removal.clear(&path, pending).await?;
+            // Boxed: the futures of all transfers contain that of a removal.
+            Box::pin(removal.clear(&path, pending)).await?;
             continue;
         }
         let stays = removal.take(next, listed.flatten()).await?;
