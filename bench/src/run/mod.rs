@@ -172,7 +172,8 @@ impl Scene<'_> {
         }
         let mut run = blank(&self.scenario.name, &tool.name, used, &found.version, round);
         if let Some(measured) = self.measure(stage, (found, used), result, &home, &mut run)? {
-            if measured.timed_out {
+            // A mount that has done its work may still take long to exit.
+            if measured.timed_out && run.outcome != Outcome::Ok {
                 self.stopped.insert((tool.name.clone(), used.settings.clone()));
             }
             fill_in(&mut run, &measured, self.scenario.direction);

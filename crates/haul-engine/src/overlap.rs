@@ -26,6 +26,21 @@ pub enum Probe<'a> {
     IsEmpty,
 }
 
+impl Probe<'_> {
+    /// The result, if a name in the directory decides it.
+    pub fn decided_by(self, name: &[u8]) -> Option<bool> {
+        match self {
+            Self::Has(wanted) => name.eq_ignore_ascii_case(wanted).then_some(true),
+            Self::IsEmpty => (!name.starts_with(b".")).then_some(false),
+        }
+    }
+
+    /// The result if no name decides it.
+    pub const fn otherwise(self) -> bool {
+        matches!(self, Self::IsEmpty)
+    }
+}
+
 /// What a run knows about trees with two locations.
 #[derive(Debug, Default)]
 pub struct Overlaps {

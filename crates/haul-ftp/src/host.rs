@@ -4,7 +4,8 @@
 //! leading slash are relative to the login directory.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -40,6 +41,16 @@ pub struct FtpHost {
     written: Mutex<HashSet<Vec<u8>>>,
     /// Notified when one of them is closed.
     closed: Notify,
+    warn: OnceLock<Warn>,
+}
+
+/// The receiver of warnings.
+struct Warn(Box<dyn Fn(&str) + Send + Sync>);
+
+impl fmt::Debug for Warn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Warn")
+    }
 }
 
 /// The type of the entry at a path.
@@ -86,7 +97,18 @@ impl FtpHost {
     ) -> Arc<Self> {
         let login = Login::new(host.into(), port, options, prompter);
         let (written, closed) = (Mutex::default(), Notify::new());
-        Arc::new(Self { lanes: Lanes::new(login, runtime), written, closed })
+        Arc::new(Self { lanes: Lanes::new(login, runtime), written, closed, warn: OnceLock::new() })
+    }
+
+    /// Passes warnings about files on the server to `warn`. Only the first call sets the receiver.
+    pub fn warn_through(&self, warn: impl Fn(&str) + Send + Sync + 'static) {
+        drop(self.warn.set(Warn(Box::new(warn))));
+    }
+
+    pub(crate) fn warn(&self, message: &str) {
+        if let Some(Warn(warn)) = self.warn.get() {
+            warn(message);
+        }
     }
 
     /// Announces a large transfer: if the path is long, `lanes` lanes (at most 8) are opened concurrently as soon as

@@ -33,7 +33,10 @@ impl Inner {
         let Refused { error, name } = match self.try_rename(from, &on_server, &aside).await {
             Ok(false) => return Ok(()),
             // An earlier run may have been killed before it removed the old file.
-            Ok(true) if replace => return self.remove_aside(&aside, to).await,
+            Ok(true) if replace => {
+                self.clear_aside(&aside, to).await;
+                return Ok(());
+            }
             Ok(true) => return self.give_way(from, &aside, to).await,
             Err(refused) => refused,
         };
@@ -102,11 +105,11 @@ impl Inner {
         }
         self.server.learnt.learn(Lesson::RenameDoesNotReplace);
         if placed.is_done() {
-            return self.remove_aside(aside, to).await;
+            self.clear_aside(aside, to).await;
+            return Ok(());
         }
         let error = refused("rename", placed);
         let back = self.put_back(aside, to).await.err().map(|why| {
-            let shown = |path: &[u8]| String::from_utf8_lossy(path).escape_debug().to_string();
             format!(
                 "{}; the old file is now {}, the new one {}: {}",
                 error.cause(),
@@ -141,7 +144,10 @@ impl Inner {
             return Ok(());
         }
         match self.find(path).await? {
-            Some(_) => self.remove_aside(&aside, path).await,
+            Some(_) => self.remove_aside(&aside, path).await.map_err(|error| {
+                let (shown, cause) = (shown(&aside), error.cause());
+                error.because(format!("an older version of it is {shown}: {cause}"))
+            }),
             None => self.put_back(&aside, path).await,
         }
     }
@@ -158,6 +164,15 @@ impl Inner {
         }
     }
 
+    /// Removes an old file that is aside, now that the new one is complete and has the name. A failure is a warning.
+    async fn clear_aside(&self, aside: &[u8], path: &RelPath) {
+        if let Err(error) = self.remove_aside(aside, path).await {
+            let (shown, cause) = (shown(aside), error.cause());
+            let message = format!("the old version of a replaced file stays as {shown} ({cause})");
+            self.host.warn(&message);
+        }
+    }
+
     async fn remove_aside(&self, aside: &[u8], path: &RelPath) -> Result<()> {
         let commands = [Command::new("DELE", aside)?];
         let replies =
@@ -167,14 +182,7 @@ impl Inner {
         if found.is_none() {
             return Ok(());
         }
-        let shown = String::from_utf8_lossy(aside).escape_debug().to_string();
-        let error = refused("remove the old file", reply);
-        let cause = format!(
-            "the new file is in place, the old one is now {shown}: \
-                             {}",
-            error.cause()
-        );
-        Err(self.at(error.because(cause), path))
+        Err(self.at(refused("remove the old file", reply), path))
     }
 
     /// The name of the old file while a new one takes its place.
@@ -208,6 +216,10 @@ impl Inner {
         let error = Error::new(ErrorKind::AlreadyExists, "rename");
         self.at(error.because("the name already exists"), path)
     }
+}
+
+fn shown(path: &[u8]) -> String {
+    String::from_utf8_lossy(path).escape_debug().to_string()
 }
 
 fn rename(from: &[u8], to: &[u8]) -> Result<[Command; 2]> {

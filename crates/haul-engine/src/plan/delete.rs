@@ -392,21 +392,19 @@ impl<'a> Pass<'a> {
 
     /// Counts an entry and everything below it that may be removed.
     async fn count(&self, entry: &Entry) -> Result<()> {
-        let mut pending = vec![entry.clone()];
-        let mut is_first = true;
-        while let Some(next) = pending.pop() {
-            self.candidates.fetch_add(1, Ordering::Relaxed);
-            if !std::mem::take(&mut is_first) {
-                self.entries.fetch_add(1, Ordering::Relaxed);
-            }
-            if next.is_dir() {
-                let mut listing = self.job.job.destination.list(&next.path).await?;
-                while let Some(batch) = listing.next().await {
-                    let taking = batch?.into_iter().filter(|below| {
-                        may_go(self.context, self.job, below) && !self.is_mount(below)
-                    });
-                    pending.extend(taking);
-                }
+        self.candidates.fetch_add(1, Ordering::Relaxed);
+        let path = |entry: &Entry| entry.is_dir().then(|| entry.path.clone());
+        // Directories only: memory must not grow with the number of files.
+        let mut pending = Vec::from_iter(path(entry));
+        while let Some(directory) = pending.pop() {
+            let mut listing = self.job.job.destination.list(&directory).await?;
+            while let Some(batch) = listing.next().await {
+                let mut batch = batch?;
+                batch
+                    .retain(|below| may_go(self.context, self.job, below) && !self.is_mount(below));
+                self.candidates.fetch_add(batch.len() as u64, Ordering::Relaxed);
+                self.entries.fetch_add(batch.len() as u64, Ordering::Relaxed);
+                pending.extend(batch.iter().filter_map(path));
             }
         }
         Ok(())

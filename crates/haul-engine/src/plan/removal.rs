@@ -1,7 +1,6 @@
 //! Removes an entry of the destination with everything below it, except what has to stay.
 
-use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasher as _, RandomState};
+use std::collections::HashMap;
 
 use futures_util::StreamExt;
 use haul_storage::{Entry, Error, ErrorKind, Metadata, RelPath, Result};
@@ -15,6 +14,10 @@ use crate::{Action, FileEvent};
 
 /// Permission bits that a directory's owner needs to change its entries.
 const OWNER_WRITES: u32 = 0o300;
+
+/// Entries of a directory that are kept until it is known that the directory is not the source. One with more is listed
+/// twice.
+const KEPT: usize = 1024;
 
 /// The device of the directory that contains an entry of the destination. `None` without `one_file_system`, or if it
 /// is unknown.
@@ -130,25 +133,22 @@ pub async fn remove(context: &Context, job: &NumberedJob, entry: &Entry) -> Resu
     outcome
 }
 
-/// The entries left to remove. A directory that was listed has `Some` with its former mode, if that was changed.
+/// The top entry and the directories below it that are left to remove. One that was listed has `Some` with its former
+/// mode, if that was changed.
 type Pending = Vec<(Entry, Option<Option<u32>>)>;
 
-/// Like [`remove`]. After an error, `pending` contains the entries left.
+/// Like [`remove`]. After an error, `pending` contains the directories left.
 async fn remove_pending(
     context: &Context,
     job: &NumberedJob,
     entry: &Entry,
     pending: &mut Pending,
 ) -> Result<Option<Stays>> {
-    let destination = &job.job.destination;
-    let dry_run = context.settings.dry_run;
     let device = parent_device(context, job, entry).await?;
     if is_mount(device, entry) {
         return Ok(Some(Stays::Mounted));
     }
-    let mut staying = Staying::default();
-    // Hashes of the names in a directory: 8 bytes each.
-    let hasher = RandomState::new();
+    let mut removal = Removal { context, job, device, staying: Staying::default() };
     while let Some((next, listed)) = pending.pop() {
         if next.is_dir() && listed.is_none() {
             if job.is_local() && context.roots.ends.is_source(&next) {
@@ -157,58 +157,103 @@ async fn remove_pending(
                     .because("it is a source of this run, under another path"));
             }
             let path = next.path.clone();
-            let may = writable(&next).is_some() && !dry_run;
+            let may = writable(&next).is_some() && !context.settings.dry_run;
             let restore = if may { make_writable(job, &path).await } else { None };
             pending.push((next, Some(restore)));
-            let mut listing = destination.list(&path).await?;
-            let (mut names, mut seems_empty) = (HashSet::new(), true);
-            while let Some(batch) = listing.next().await {
-                for below in batch? {
-                    let name = below.path.name();
-                    names.insert(hasher.hash_one(name.to_ascii_lowercase()));
-                    seems_empty &= name.starts_with(b".");
-                    match why_stays(context, job, device, &below) {
-                        Some(why) => staying.note(path.clone(), why),
-                        None => pending.push((below, None)),
-                    }
-                }
-            }
-            if !dry_run {
-                let answer = async |probe: Probe<'_>| match probe {
-                    Probe::IsEmpty => Ok(seems_empty),
-                    Probe::Has(name) => {
-                        Ok(names.contains(&hasher.hash_one(name.to_ascii_lowercase())))
-                    }
-                };
-                context.roots.overlaps.refuse_source(job, &path, answer).await?;
-            }
+            // Boxed: the futures of all transfers contain that of a removal.
+            Box::pin(removal.clear(&path, pending)).await?;
             continue;
         }
-        let why = staying.0.remove(&next.path);
+        let stays = removal.take(next, listed.flatten()).await?;
+        if pending.is_empty() {
+            return Ok(stays);
+        }
+    }
+    Ok(None)
+}
+
+/// The removal of an entry and everything below it. Memory does not grow with the number of files: each is removed when
+/// it is listed.
+struct Removal<'a> {
+    context: &'a Context,
+    job: &'a NumberedJob,
+    /// That of [`parent_device`].
+    device: Option<u64>,
+    staying: Staying,
+}
+
+impl Removal<'_> {
+    /// Removes the files and links in a directory, and adds its subdirectories to `pending`.
+    async fn clear(&mut self, directory: &RelPath, pending: &mut Pending) -> Result<()> {
+        let (context, job) = (self.context, self.job);
+        let mut listing = job.job.destination.list(directory).await?.fuse();
+        let mut batch = Vec::new();
+        if !context.settings.dry_run {
+            while batch.len() < KEPT
+                && let Some(next) = listing.next().await
+            {
+                batch.extend(next?);
+            }
+            let mut has_read_on = false;
+            let answer = async |probe: Probe<'_>| {
+                let decides = |below: &Entry| probe.decided_by(below.path.name());
+                let mut decided = batch.iter().find_map(decides);
+                while decided.is_none()
+                    && let Some(next) = listing.next().await
+                {
+                    has_read_on = true;
+                    decided = next?.iter().find_map(decides);
+                }
+                Ok(decided.unwrap_or(probe.otherwise()))
+            };
+            context.roots.overlaps.refuse_source(job, directory, answer).await?;
+            if has_read_on {
+                listing = job.job.destination.list(directory).await?.fuse();
+                batch.clear();
+            }
+        }
+        loop {
+            for below in batch {
+                match why_stays(context, job, self.device, &below) {
+                    Some(why) => self.staying.note(directory.clone(), why),
+                    None if below.is_dir() => pending.push((below, None)),
+                    None => drop(self.take(below, None).await?),
+                }
+            }
+            match listing.next().await {
+                Some(next) => batch = next?,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Removes and reports a file, a link, or a directory that has been listed. A directory that stays gets back
+    /// `mode`, its former one. Returns why it stays, if it does.
+    async fn take(&mut self, entry: Entry, mode: Option<u32>) -> Result<Option<Stays>> {
+        let (context, job) = (self.context, self.job);
+        let dry_run = context.settings.dry_run;
+        let why = self.staying.0.remove(&entry.path);
         let removed = match (dry_run, why) {
             (true, Some(_)) => Removed::NotEmpty,
             (true, None) => Removed::Done,
-            (false, _) => remove_one(context, job, &next, listed.flatten()).await?,
+            (false, _) => remove_one(context, job, &entry, mode).await?,
         };
         match removed {
-            Removed::Gone => continue,
+            Removed::Gone => return Ok(None),
             Removed::NotEmpty => {
                 let why = why.unwrap_or(Stays::HasOthers);
-                if next.path == entry.path {
-                    return Ok(Some(why));
+                if let Some(parent) = entry.path.parent() {
+                    self.staying.note(parent, why);
                 }
-                if let Some(parent) = next.path.parent() {
-                    staying.note(parent, why);
-                }
-                continue;
+                return Ok(Some(why));
             }
-            Removed::Done if next.is_dir() => {}
-            Removed::Done => staying.note_backup(context, &next.path),
+            Removed::Done if entry.is_dir() => {}
+            Removed::Done => self.staying.note_backup(context, &entry.path),
         }
         context.tally.note(FileEvent {
             job: job.index,
-            bytes: next.known_size().unwrap_or(0),
-            path: next.path,
+            bytes: entry.known_size().unwrap_or(0),
+            path: entry.path,
             action: Action::Removed,
             reason: None,
             resumed_bytes: 0,
@@ -216,8 +261,8 @@ async fn remove_pending(
             private: false,
             dry_run,
         });
+        Ok(None)
     }
-    Ok(None)
 }
 
 /// Removes one entry. A directory that stays gets back `mode`, its former one.

@@ -5,14 +5,14 @@ use std::ops::ControlFlow;
 
 use haul_storage::{
     CreateOptions, DigestKind, Entry, EntryKind, Error, ErrorKind, Identity, LinkKind, Medium,
-    Metadata, RelPath, Result, Retry, StorageExt, StoredTimes, Timestamp, Xattrs, journal_name,
-    part_name,
+    Metadata, RelPath, Replaces, Result, Retry, StorageExt, StoredTimes, Timestamp, Xattrs,
+    journal_name, part_name,
 };
 
 use super::compare::{Verdict, verdict};
 use super::moved::{Expected, remove_source};
 use super::obstacle::remove_directory;
-use super::outcome::{Moved, current, is_small, keeps_mode, keeps_out, planned, report};
+use super::outcome::{Moved, current, is_small, keeps_mode, keeps_out, planned, replaces, report};
 use super::{backup, bytes, expected, large, link, listed, open, small, times, untimed};
 use crate::context::{Context, FirstGuard, Name};
 use crate::digest::Digest;
@@ -212,12 +212,17 @@ async fn link_name(
     };
     if action == Action::Linked && !context.settings.dry_run {
         let link = LinkKind::Hard(target);
-        let linking = destination.create_link(&item.destination, &link, true);
+        let replace = replaces(context) != Replaces::Nothing;
+        let linking = destination.create_link(&item.destination, &link, replace);
         let linked = match verdict {
             Some(Verdict::Replace(_)) => backup::with_backup(context, item, linking).await,
             _ => linking.await,
         };
         match linked {
+            // Another program has created a file: a copy would not get the name either.
+            Err(error) if !replace && error.kind() == ErrorKind::AlreadyExists => {
+                return Err(error.at(item.job.destination_name(&item.destination)));
+            }
             Err(error) if backup::refuses_links(error.kind()) => return Ok(Err(error)),
             outcome => outcome?,
         }

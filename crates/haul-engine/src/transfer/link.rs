@@ -1,11 +1,12 @@
 //! Copies symbolic links as links.
 
 use haul_storage::{
-    Entry, EntryKind, Error, ErrorKind, LinkKind, Metadata, Result, StorageExt, Timestamp,
+    Entry, EntryKind, Error, ErrorKind, LinkKind, Metadata, Replaces, Result, StorageExt, Timestamp,
 };
 
 use super::moved::{Expected, remove_source};
 use super::obstacle::remove_directory;
+use super::outcome::replaces;
 use super::{backup, times};
 use crate::context::Context;
 use crate::plan::Item;
@@ -49,7 +50,8 @@ pub async fn copy_symlink(context: &Context, item: &Item, target: &[u8]) -> Resu
     }
     if !context.settings.dry_run && action == Action::Linked {
         let link = LinkKind::Symbolic(target.to_vec());
-        let linking = destination.create_link(&item.destination, &link, true);
+        let replace = replaces(context) != Replaces::Nothing;
+        let linking = destination.create_link(&item.destination, &link, replace);
         backup::with_backup(context, item, linking).await?;
         let wanted = wanted_metadata(context, item);
         if wanted != Metadata::default() {

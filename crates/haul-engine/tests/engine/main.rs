@@ -8,6 +8,7 @@ mod every_fault;
 mod expected;
 mod fan;
 mod full_link;
+mod links;
 mod long_reads;
 mod mirrors;
 mod moved;

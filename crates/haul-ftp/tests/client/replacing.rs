@@ -70,6 +70,28 @@ async fn the_old_file_is_renamed_aside_and_removed_when_the_new_one_has_the_name
     }
 }
 
+/// Formerly, it was an error of the file, which had arrived.
+#[tokio::test]
+async fn an_old_file_that_cannot_be_removed_is_a_warning() {
+    for whole in [true, false] {
+        let replies = &[("SYST", "215 Windows_NT"), ("DELE /up/.f.haul-old", "550 Denied")];
+        let server = Scripted::start(Script { replies, ..non_replacing() }).await;
+        let host = host(server.port(), FtpOptions::default());
+        let (warnings, received) = std::sync::mpsc::channel();
+        host.warn_through(move |message| warnings.send(message.to_owned()).unwrap());
+        let (_journals, storage) = opened(&host).await;
+        server.put("/up/f", b"old");
+        write(&storage, whole, true).await.unwrap();
+        assert_eq!(server.content("/up/f").unwrap(), b"new");
+        assert_eq!(server.content("/up/.f.haul-old").unwrap(), b"old");
+        assert_eq!(server.names().len(), 2, "{:?}", server.names());
+        let warnings: Vec<_> = received.try_iter().collect();
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        let expected = "the old version of a replaced file stays as /up/.f.haul-old (";
+        assert!(warnings[0].starts_with(expected), "{warnings:?}");
+    }
+}
+
 /// Any refusal of the new name used to remove the old file.
 #[tokio::test]
 async fn the_old_file_is_renamed_back_if_the_new_one_cannot_get_the_name() {

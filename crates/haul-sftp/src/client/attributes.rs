@@ -114,6 +114,13 @@ impl Attributes {
         }
     }
 
+    /// Sends a warning about one file.
+    pub(super) fn warn_of_file(&self, message: &str) {
+        if let Some(warn) = self.warn.get() {
+            warn(message);
+        }
+    }
+
     /// Stores the refused attributes for later runs.
     fn store(&self) {
         let Some(record) = self.record.get() else { return };

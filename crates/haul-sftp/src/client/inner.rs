@@ -283,6 +283,19 @@ impl Inner {
         taken
     }
 
+    /// Whether `path` is this link, as far as that can be told: SFTP 3 reports no file IDs.
+    pub(super) async fn is_link(&self, path: &RelPath, link: &LinkKind) -> bool {
+        let Ok(found) = self.find(path).await else { return false };
+        match link {
+            LinkKind::Symbolic(target) => found.kind == EntryKind::Symlink(target.clone()),
+            LinkKind::Hard(file) => self.find(file).await.is_ok_and(|file| {
+                found.is_file()
+                    && (found.size, found.modified, found.mode, found.owner)
+                        == (file.size, file.modified, file.mode, file.owner)
+            }),
+        }
+    }
+
     pub(super) async fn make_link(&self, path: &Bytes, link: &LinkKind) -> Result<()> {
         let to = path.clone();
         let request = match link {

@@ -5,6 +5,8 @@
 //! file exists, that is renamed aside, removed once the new file has the name, and restored if it
 //! does not get it. So at each moment either the old file or the new one exists.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use haul_storage::{CommitOptions, Error, ErrorKind, RelPath, Result, aside_name};
 
@@ -57,28 +59,49 @@ impl Inner {
         Ok(())
     }
 
-    /// Like [`Inner::take_name`] for a new file. Without a mode of its own it gets that of the file
-    /// it replaces, so a private file stays private.
+    /// The options for a file that is still open. Without a mode of its own a file gets that of the file it replaces, so
+    /// a private file stays private. On a server without `lsetstat` that mode is set with the others, by the handle: by
+    /// path, it could reach another file through a link.
+    pub(super) async fn with_old_mode<'a>(
+        &self,
+        path: &RelPath,
+        options: &'a CommitOptions,
+    ) -> Cow<'a, CommitOptions> {
+        let mut options = Cow::Borrowed(options);
+        if options.replace
+            && options.metadata.mode.is_none()
+            && !self.has(name::LSETSTAT)
+            && let Some(mode) = self.old_mode(path).await
+        {
+            options.to_mut().metadata.mode = Some(mode);
+        }
+        options
+    }
+
+    /// The mode of the file at `path`, if a new file would not get it anyway.
+    async fn old_mode(&self, path: &RelPath) -> Option<u32> {
+        let existing = self.host_lstat(path).await;
+        let file = existing.ok().filter(|attrs| attrs.kind() == Some(FileKind::File))?;
+        let mode = file.permissions.map(|mode| mode & 0o777);
+        mode.filter(|mode| *mode != self.default_mode && !self.host.attributes.has_no_mode())
+    }
+
+    /// Like [`Inner::take_name`] for a new file, with the mode of the file it replaces if it has none of its own and
+    /// [`Inner::with_old_mode`] has not set it.
     pub(super) async fn put_in_place(
         &self,
         from: &Bytes,
         path: &RelPath,
         options: &CommitOptions,
     ) -> Result<()> {
-        if options.replace && options.metadata.mode.is_none() {
+        if options.replace && options.metadata.mode.is_none() && self.has(name::LSETSTAT) {
             self.copy_mode(path, from).await?;
         }
         self.take_name(from, path, options.replace).await
     }
 
     async fn copy_mode(&self, path: &RelPath, to: &Bytes) -> Result<()> {
-        let existing = self.host_lstat(path).await;
-        let file = existing.ok().filter(|attrs| attrs.kind() == Some(FileKind::File));
-        let mode = file.and_then(|file| file.permissions).map(|mode| mode & 0o777);
-        let Some(mode) = mode.filter(|mode| *mode != self.default_mode) else { return Ok(()) };
-        if self.host.attributes.has_no_mode() {
-            return Ok(());
-        }
+        let Some(mode) = self.old_mode(path).await else { return Ok(()) };
         if attributes::set_mode_of_file(self, to, mode).await? {
             return Ok(());
         }
@@ -113,17 +136,26 @@ impl Inner {
         replace && !self.rename_replaces() && self.look(path).await.is_err()
     }
 
-    /// Removes an old file of `path` that a killed run left aside, now that there is a new one.
+    /// Removes an old file of `path` that a killed run left aside, now that there is a new one. A failure is a warning.
     pub(super) async fn clear_aside(&self, path: &RelPath) -> Result<()> {
         if self.rename_replaces() {
             return Ok(());
         }
         let aside = self.aside_of(path)?;
-        match self.remove_aside(&aside, path).await {
+        match self.remove_aside(&aside).await {
             // A write-only directory refuses both removal and LSTAT.
-            Err(error) if self.exists(&aside).await => Err(error),
-            _ => Ok(()),
+            Err(error) if self.exists(&aside).await => self.warn_left_aside(&aside, &error),
+            _ => {}
         }
+        Ok(())
+    }
+
+    /// Warns that an old file stays aside; the new one is complete, and has the name.
+    fn warn_left_aside(&self, aside: &Bytes, error: &Error) {
+        let shown = String::from_utf8_lossy(aside).escape_debug().to_string();
+        let cause = error.cause();
+        let message = format!("the old version of a replaced file stays as {shown} ({cause})");
+        self.host.attributes.warn_of_file(&message);
     }
 
     /// Whether the server supports the rename that replaces a file.
@@ -169,7 +201,12 @@ impl Inner {
             Err(lost) => Err(lost),
         };
         match renamed {
-            Ok(()) => self.remove_aside(&aside, path).await,
+            Ok(()) => {
+                if let Err(error) = self.remove_aside(&aside).await {
+                    self.warn_left_aside(&aside, &error);
+                }
+                Ok(())
+            }
             Err(error) => match self.put_back(&aside, &to).await {
                 Ok(()) => Err(self.at(error, path)),
                 Err(why) => {
@@ -217,20 +254,14 @@ impl Inner {
         }
     }
 
-    async fn remove_aside(&self, aside: &Bytes, path: &RelPath) -> Result<()> {
+    async fn remove_aside(&self, aside: &Bytes) -> Result<()> {
         let removed = self.host.request_with_retries(&Request::Remove(aside.clone())).await?;
         let is_gone = matches!(removed, Response::Status { status: Status::NoSuchFile, .. });
         let Err(error) = error::done("remove the old file", removed) else { return Ok(()) };
         if is_gone || self.is_missing(aside).await {
             return Ok(());
         }
-        let shown = String::from_utf8_lossy(aside);
-        let cause = format!(
-            "the new file is in place, the old one is now {shown}: \
-                             {}",
-            error.cause()
-        );
-        Err(self.at(error.because(cause), path))
+        Err(error)
     }
 
     /// The path of the old file while the new one is renamed.

@@ -162,13 +162,21 @@ impl Storage for SftpStorage {
             }
         }
         inner.check_parent(path).await?;
-        if !replace {
-            return match inner.make_link(&inner.on_server(path), link).await {
-                Err(error) => Err(inner.in_the_way(error, path).await),
-                Ok(()) => Ok(()),
-            };
-        }
         let mut tries = inner.host.tries();
+        if !replace {
+            let refused = loop {
+                match inner.make_link(&inner.on_server(path), link).await {
+                    Ok(()) => return Ok(()),
+                    Err(error) if tries.again(&error).await => {}
+                    Err(error) => break error,
+                }
+            };
+            // It may have been created, and the lane lost before the response.
+            if !tries.is_first() && inner.is_link(path, link).await {
+                return Ok(());
+            }
+            return Err(inner.in_the_way(refused, path).await);
+        }
         loop {
             match inner.replace_by_link(path, link).await {
                 Err(error) if tries.again(&error).await => {}

@@ -69,8 +69,12 @@ async fn read_at_once(inner: &Arc<Inner>, path: &RelPath, limit: u64) -> Result<
         other => return Err(error::unexpected("read", other)),
     };
     let after = entry::entry(path.clone(), &error::attrs("access", look.response().await?)?);
-    if after.identity() != before.identity() || bytes.len() as u64 > before.size {
+    if after.identity() != before.identity() {
         return Err(changed(&before, &after));
+    }
+    if bytes.len() as u64 > before.size {
+        let cause = format!("the server reported {} bytes and sent more", before.size);
+        return Err(Error::new(ErrorKind::Changed, "read").because(cause));
     }
     if (bytes.len() as u64) < before.size {
         return Ok(None);
@@ -108,6 +112,7 @@ pub(super) async fn write(
     options: &CommitOptions,
 ) -> Result<()> {
     inner.check_parent(path).await?;
+    let options = &*inner.with_old_mode(path, options).await;
     let (part, _claim) = inner.brief_part_of(path).await?;
     let part = inner.on_server(&part);
     // Without set-ID bits until the file is complete and has its owner.

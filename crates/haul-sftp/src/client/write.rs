@@ -164,6 +164,7 @@ impl SftpUpload {
 
     /// Sets the attributes, closes the file and renames it to its final name.
     async fn finalize(&self, size: u64, options: &CommitOptions) -> Result<()> {
+        let options = &*self.inner.with_old_mode(&self.path, options).await;
         let (session, handle) = self.lane(0).await?;
         let mut attrs = self.finish((&session, &handle), size, options).await?;
         attributes::set_owner_first(&self.inner, &session, &handle, &mut attrs)

@@ -11,7 +11,8 @@ use haul_net::HostWaits;
 use haul_sftp::codec::{Attrs, Extended, Request, Response, Status};
 use haul_sftp::{SftpHost, SftpStorage};
 use haul_storage::{
-    CommitOptions, ErrorKind, Location, Metadata, RelPath, Storage, StorageExt as _,
+    Block, CommitOptions, CreateOptions, ErrorKind, Location, Metadata, RelPath, Storage,
+    StorageExt as _,
 };
 use tokio::runtime::Handle;
 
@@ -98,6 +99,31 @@ async fn a_small_file_whose_owner_cannot_be_set_is_closed() {
     let written = storage.write_whole(&file(), Bytes::from_static(b"new"), &options).await;
     assert_eq!(written.unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(CLOSED.load(Ordering::Relaxed), 1);
+}
+
+/// Formerly, it was set by the path of the part file, in whose place another user may have put a link.
+#[tokio::test]
+async fn the_mode_of_a_replaced_file_is_set_by_the_handle_on_a_server_without_lsetstat() {
+    static SET: AtomicUsize = AtomicUsize::new(0);
+    let (storage, received) = storage(|request| match request {
+        Request::Lstat(path) if path.ends_with(b"/f") => Some(attrs(0o100_600)),
+        Request::Fsetstat(_, Attrs { permissions: Some(0o600), .. }) => {
+            SET.fetch_add(1, Ordering::Relaxed);
+            None
+        }
+        Request::Setstat(..) => Some(status(Status::Failure)),
+        _ => None,
+    })
+    .await;
+    let metadata = Metadata { mode: None, ..old_and_private() };
+    let options = CommitOptions { metadata, replace: true, sync: false, expected: None };
+    storage.write_whole(&file(), Bytes::from_static(b"new"), &options).await.unwrap();
+    assert_eq!(SET.load(Ordering::Relaxed), 1);
+    let writer = storage.create(&file(), &CreateOptions::default()).await.unwrap();
+    writer.write_at(0, Block::from(Bytes::from_static(b"new"))).await.unwrap();
+    writer.commit(3, &options).await.unwrap();
+    assert_eq!(SET.load(Ordering::Relaxed), 2);
+    assert_eq!(received.try_iter().collect::<Vec<_>>(), [""; 0]);
 }
 
 /// Once, this was reported as "the server does not set owners".

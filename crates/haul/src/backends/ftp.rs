@@ -95,6 +95,8 @@ impl FtpHosts {
             let (terminal, runtime) = (shared.terminal(), shared.runtime()?);
             let host = FtpHost::new(key.host.clone(), key.port, options, terminal, runtime);
             host.expect(shared.lanes);
+            let (name, printer) = (host.name(), shared.printer.clone());
+            host.warn_through(move |message| printer.warning(&name, message));
             Ok(host)
         })
     }

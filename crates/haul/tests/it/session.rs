@@ -250,6 +250,13 @@ impl Ran {
     }
 }
 
+/// The peak resident memory of a process so far, in bytes. `None` after its end.
+pub(crate) fn peak_bytes(process: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? << 10)
+}
+
 /// Formerly, tests failed where a proxy, a password or another state directory was set.
 #[test]
 fn the_environment_of_the_tests_does_not_reach_haul() {

@@ -1,6 +1,8 @@
 //! `haul sync`: what it copies, removes with `--delete`, and refuses.
 
-use crate::session::Session;
+use std::time::Duration;
+
+use crate::session::{Session, peak_bytes};
 
 fn session() -> Session {
     Session::new().file("src/a", "a").file("src/d/b", "b").file("dst/old", "o").file("dst/x/y", "")
@@ -168,4 +170,55 @@ fn removing_from_a_finished_directory_leaves_its_time() {
     assert!(!session.has("dst/d/extra"));
     let modified = |path| std::fs::metadata(session.path(path)).unwrap().modified().unwrap();
     assert_eq!(modified("src/d"), modified("dst/d"));
+}
+
+/// More files than haul keeps of one directory. A dry run and the real one report each file once.
+#[test]
+fn a_large_extra_directory_is_counted_and_removed_except_for_excluded_files() {
+    let session = Session::new().file("src/a", "a").file("dst/a", "a").file("dst/x/kept.old", "");
+    (0..3000).for_each(|file| session.write(format!("dst/x/{file}"), ""));
+    session.write("dst/x/below/file", "");
+    let options = "sync --delete --exclude *.old --max-delete";
+    // The directory is counted as well, although it stays.
+    let refused = session.haul(&format!("{options} 3002 src dst")).status(1);
+    refused.stderr_has("3003 of 3004 entries would be removed");
+    assert!(session.has("dst/x/0"));
+    let line = format!("{options} 3003 --json src dst");
+    let removed = |line: &str| {
+        let objects = session.haul(line).status(0).objects();
+        let removed = objects.iter().filter(|object| object["action"] == "removed");
+        let mut names: Vec<_> = removed.map(|object| object["path"].to_string()).collect();
+        names.sort();
+        names
+    };
+    let would = removed(&format!("{line} --dry-run"));
+    assert_eq!(would.len(), 3002);
+    assert!(session.has("dst/x/0"));
+    assert_eq!(removed(&line), would);
+    assert_eq!(session.haul("ls -R dst").out(), "a\nx/\nx/kept.old\n");
+}
+
+/// Formerly, each file of a directory took about 250 bytes.
+#[test]
+fn the_memory_of_delete_does_not_grow_with_the_files_of_a_directory() {
+    let peak = |files: u32| {
+        let session = Session::new().file("src/a", "a").directory("dst/x");
+        (0..files).for_each(|file| session.write(format!("dst/x/{file}"), ""));
+        let line = "sync -q --delete --max-delete 300000 src dst";
+        let mut running = session.command(line).spawn().unwrap();
+        let mut peak = 0;
+        let status = loop {
+            peak = peak_bytes(running.id()).map_or(peak, |now| peak.max(now));
+            match running.try_wait().unwrap() {
+                Some(status) => break status,
+                None => std::thread::sleep(Duration::from_millis(2)),
+            }
+        };
+        assert!(status.success());
+        session.tool("diff -r src dst");
+        peak
+    };
+    let (few, many) = (peak(2000), peak(200_000));
+    eprintln!("{few} bytes with 2000 files, {many} with 200,000");
+    assert!(many < few + (16 << 20), "{few} bytes with 2000 files, {many} with 200,000");
 }

@@ -3,8 +3,8 @@
 use crate::content::content;
 use crate::dav::{self, servers, write_tree};
 use crate::ftp::vsftpd::{Tls, Vsftpd};
-use crate::session::Session;
-use crate::sftp::{Running, SftpSession};
+use crate::session::{Session, peak_bytes};
+use crate::sftp::SftpSession;
 
 mod names;
 mod split;
@@ -49,7 +49,7 @@ fn a_copy_from_http_to_sftp_uses_little_memory_and_resumes_after_a_kill() {
     let mut running = sftp.spawn(&line.replacen("cp", "cp --bwlimit 24M", 1));
     // If all this were held in memory, the peak would exceed the limit below.
     running.until_moved(60 << 20);
-    let peak = peak_bytes(&running);
+    let peak = peak_bytes(running.id()).unwrap();
     running.kill();
     assert!(!sftp.session.has("far/dst"));
     let summary = sftp.haul(&line).status(0).summary();
@@ -70,11 +70,4 @@ fn a_directory_is_copied_from_an_http_index_to_webdav() {
     let webdav = dav::haul(&session);
     session.haul(&format!("cp {}dir/ {}copy", server.url, webdav.url)).status(0);
     session.tool("diff -r src far/copy");
-}
-
-/// The peak resident memory of a running program, in bytes.
-fn peak_bytes(running: &Running) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", running.id())).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
 }

@@ -57,6 +57,15 @@ fn impossible_responses_are_errors_and_leave_no_file() {
     }
 }
 
+/// Formerly, the error was "it changed while being read", with the same size before and after.
+#[test]
+fn more_bytes_than_a_server_reports_are_an_error_that_names_both() {
+    let sftp = with_quirks(&[Quirk::TooMuch]);
+    sftp.session.write("far/f", content(1, 1000));
+    let ran = sftp.haul("cp --retries 1 @/f dst").status(1);
+    assert!(ran.err().contains("the server reported 1000 bytes and sent more"), "{}", ran.err());
+}
+
 #[test]
 fn a_session_that_ends_within_a_response_is_replaced() {
     let sftp = with_quirks(&[Quirk::EndsWithin(20)]);

@@ -77,6 +77,8 @@ pub(super) enum Quirk {
     AnnouncesReplacing,
     /// RENAME of a name with this ending is refused, whether the new name exists or not.
     KeepsName(&'static str),
+    /// REMOVE of a name with this ending is refused.
+    KeepsFile(&'static str),
     /// The first RENAME of a name with this ending is done, and the session ends without a response.
     EndsAfterRename(&'static str),
     /// FSTAT does not wait for the WRITE before it: after a WRITE of a single byte, it returns the length from before
@@ -101,6 +103,12 @@ pub(super) enum Quirk {
 }
 
 use Quirk as Q;
+
+impl Quirk {
+    fn keeps(&self, name: &[u8]) -> bool {
+        matches!(self, Self::KeepsFile(end) if name.ends_with(end.as_bytes()))
+    }
+}
 
 /// A server with `quirks`, and a session whose directory `far` it serves. The file `relay.sessions` there gets a line
 /// for each SFTP session.
@@ -322,6 +330,9 @@ impl Serving<'_> {
                 }
                 _ => Err(io::ErrorKind::InvalidInput.into()),
             },
+            Request::Remove(of) if self.server.quirks.iter().any(|quirk| quirk.keeps(&of)) => {
+                Err(io::ErrorKind::PermissionDenied.into())
+            }
             Request::Remove(of) => fs::remove_file(path(&of)).and(ok),
             Request::Mkdir(of, _) if self.server.has(Q::MakesAgain) && path(&of).is_dir() => ok,
             Request::Mkdir(of, _) => fs::create_dir(path(&of)).and(ok),

@@ -88,6 +88,23 @@ fn both_files_stay_where_neither_gets_the_name() {
     }
 }
 
+/// Formerly, it was an error of the file, which had arrived.
+#[test]
+fn an_old_file_that_cannot_be_removed_is_a_warning() {
+    for length in LENGTHS {
+        let sftp = with_quirks(&[Quirk::KeepsFile(".haul-old")]);
+        sftp.session.write("src", content(1, length));
+        sftp.session.write("far/f", "old");
+        let ran = sftp.haul("cp src @/f").status(0);
+        assert!(ran.err().contains("haul: warning: "), "{}", ran.err());
+        assert!(ran.err().contains("the old version of a replaced file stays as"), "{}", ran.err());
+        assert!(ran.err().contains("far/.f.haul-old ("), "{}", ran.err());
+        sftp.session.tool("cmp src far/f");
+        assert_eq!(sftp.session.read("far/.f.haul-old"), "old", "{length} bytes");
+        assert_eq!(unfinished(&sftp.session.path("far")).len(), 1, "{length} bytes");
+    }
+}
+
 #[test]
 fn a_session_that_ends_while_a_file_is_replaced_loses_nothing() {
     for name in ["f", ".haul-upload", ".haul-temp"] {
