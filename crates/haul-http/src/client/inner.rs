@@ -50,6 +50,8 @@ pub struct Learnt {
     pub(super) directories: Directories,
     /// Whether the server has refused the entity tag that it reports, as a condition of a PUT.
     pub(super) misjudges_tags: AtomicBool,
+    /// Files whose upload under the final name has begun, and has neither succeeded nor been undone.
+    pub(super) begun: Mutex<HashSet<RelPath>>,
     /// Whether the server reports digests on request, once that was tried.
     pub(super) reports_digests: OnceCell<bool>,
 }

@@ -1,7 +1,10 @@
 //! Uploads under the final name, on a server that does not move files. What they may replace is checked before the
 //! first byte, since nothing undoes it.
 
-use haul_storage::{Error, ErrorKind, RelPath, Replaces, Result};
+use std::collections::HashSet;
+use std::sync::{MutexGuard, PoisonError};
+
+use haul_storage::{Error, ErrorKind, RelPath, Replaces, Result, Retry};
 use http::HeaderValue;
 use http::header::IF_NONE_MATCH;
 
@@ -11,6 +14,35 @@ use super::super::request::Request;
 use super::whole::send;
 
 impl Inner {
+    /// What an upload may replace at `path`: anything if an earlier upload of this process has begun there, since what
+    /// it has left would otherwise count as the file of another program, and would stay.
+    pub(super) fn may_replace(&self, path: &RelPath, replaces: &Replaces) -> Replaces {
+        match self.begun().contains(path) {
+            true => Replaces::Any,
+            false => replaces.clone(),
+        }
+    }
+
+    /// An upload under the final name begins. Returns whether none has before it.
+    pub(super) fn begins(&self, path: &RelPath) -> bool {
+        self.begun().insert(path.clone())
+    }
+
+    /// The upload of `path` has succeeded, was refused before anything was stored, or what it had stored was removed.
+    pub(super) fn leaves_nothing(&self, path: &RelPath) {
+        self.begun().remove(path);
+    }
+
+    fn begun(&self) -> MutexGuard<'_, HashSet<RelPath>> {
+        self.learnt.begun.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An upload under the final name has stored the whole file.
+    pub(super) fn stored_directly(&self, path: &RelPath) {
+        self.leaves_nothing(path);
+        self.learnt.moving.on_stored(path);
+    }
+
     /// Checks that an upload may write to `path`. Returns the condition to send, if it may replace only one version.
     ///
     /// # Errors
@@ -42,6 +74,7 @@ impl Inner {
         request: &Request,
         replaces: &Replaces,
     ) -> Result<()> {
+        let replaces = &self.may_replace(path, replaces);
         // The PUT itself detects an existing file.
         let is_looked_up = self.quirks.conditional && *replaces == Replaces::Nothing;
         let condition = match is_looked_up {
@@ -49,6 +82,7 @@ impl Inner {
             false => self.check_target(path, replaces, request.operation).await?,
         };
         let conditional = on_condition(request.clone(), replaces, condition.as_ref())?;
+        let is_first = self.begins(path);
         let sent = match (send(self, &conditional).await, &condition) {
             // 412
             (Err(error), Some(condition)) if error.kind() == ErrorKind::AlreadyExists => {
@@ -58,7 +92,12 @@ impl Inner {
             (sent, _) => sent,
         };
         match sent {
-            Err(error) => Err(self.why_not_written(error, path, replaces).await),
+            Err(error) => {
+                if is_first && is_refusal(&error) {
+                    self.leaves_nothing(path);
+                }
+                Err(self.why_not_written(error, path, replaces).await)
+            }
             Ok(()) => Ok(()),
         }
     }
@@ -105,6 +144,21 @@ pub(super) fn on_condition(
         (Replaces::Nothing, _) => Ok(request.with(IF_NONE_MATCH, HeaderValue::from_static("*"))),
         (_, Some(condition)) => condition.on_put(request),
         (_, None) => Ok(request),
+    }
+}
+
+/// Whether an error of a PUT is a refusal before anything is stored. A server that is busy or full, or a proxy in front
+/// of it, may respond so in the middle of the body.
+pub(super) fn is_refusal(error: &Error) -> bool {
+    match error.kind() {
+        // 423; the others may be repeated.
+        ErrorKind::Busy => error.retry() == Retry::Never,
+        ErrorKind::AlreadyExists
+        | ErrorKind::Unauthenticated
+        | ErrorKind::PermissionDenied
+        | ErrorKind::NotFound
+        | ErrorKind::Unsupported => true,
+        _ => false,
     }
 }
 

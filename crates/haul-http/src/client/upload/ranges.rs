@@ -284,7 +284,7 @@ impl WriteAt for RangeUpload {
     async fn commit(&self, size: u64, options: &CommitOptions) -> Result<()> {
         if self.part == self.path {
             self.fit(size).await?;
-            self.inner.learnt.moving.on_stored(&self.path);
+            self.inner.stored_directly(&self.path);
             return match options.metadata.modified {
                 Some(time) => self.inner.set_time(&self.path, time).await,
                 None => Ok(()),
@@ -310,6 +310,9 @@ impl WriteAt for RangeUpload {
             true => Ok(()),
             false => self.inner.remove_part(&self.part).await.and(self.journal.remove().await),
         };
+        if self.part == self.path && outcome.is_ok() {
+            self.inner.leaves_nothing(&self.path);
+        }
         self.release();
         outcome
     }

@@ -28,7 +28,7 @@ use super::super::error;
 use super::super::inner::Inner;
 use super::super::payload::Stream;
 use super::super::request::Request;
-use super::direct::on_condition;
+use super::direct::{is_refusal, on_condition};
 use crate::parse::Url;
 
 /// Pieces queued for sending. Together with the kernel's buffers that is enough for a lane.
@@ -56,6 +56,8 @@ pub(super) struct StreamUpload {
     /// Without a part file: what may be replaced, and the condition that ensures it.
     replaces: Replaces,
     condition: Option<Condition>,
+    /// Nothing was there before this upload, or an earlier attempt of it.
+    is_new: bool,
     length: Option<u64>,
     sending: Mutex<Sending>,
 }
@@ -66,6 +68,8 @@ struct Sending {
     pieces: Option<mpsc::Sender<Bytes>>,
     put: Option<JoinHandle<Result<()>>>,
     begun: bool,
+    /// Under the final name: no attempt of this process has begun before.
+    is_first: bool,
     /// The server refused the PUT, so nothing at the target is from it.
     refused: bool,
     written: u64,
@@ -83,19 +87,28 @@ impl StreamUpload {
             Some(claim) => inner.part_of(path, claim)?,
             None => path.clone(),
         };
-        let mut condition = None;
+        let (mut condition, mut replaces) = (None, options.replaces.clone());
         if claim.is_none() {
-            condition = inner.check_target(path, &options.replaces, "create").await?;
+            replaces = inner.may_replace(path, &replaces);
+            condition = inner.check_target(path, &replaces, "create").await?;
             condition.take_if(|_| inner.learnt.misjudges_tags.load(Ordering::Relaxed));
         }
-        let sending = Sending { pieces: None, put: None, begun: false, refused: false, written: 0 };
+        let sending = Sending {
+            pieces: None,
+            put: None,
+            begun: false,
+            is_first: false,
+            refused: false,
+            written: 0,
+        };
         Ok(Self {
             inner: Arc::clone(inner),
             path: path.clone(),
             target,
             claim,
-            replaces: options.replaces.clone(),
+            replaces,
             condition,
+            is_new: options.replaces == Replaces::Nothing,
             length: options.size,
             sending: Mutex::new(sending),
         })
@@ -110,6 +123,7 @@ impl StreamUpload {
         let mut request = Request::new(Method::PUT, self.inner.url(&self.target), "write");
         if self.is_direct() {
             request = on_condition(request, &self.replaces, self.condition.as_ref())?;
+            sending.is_first = self.inner.begins(&self.path);
         }
         let body = (self.length != Some(0)).then(|| Stream::new(receiver, self.length));
         sending.pieces = Some(sender);
@@ -145,7 +159,7 @@ impl StreamUpload {
         Err(match ended {
             Ok(Ok(())) => self.lost("the server responded before it had received the whole file"),
             Ok(Err(error)) => {
-                sending.refused = is_refusal(&error);
+                self.note_refusal(sending, &error);
                 self.explained(error).await
             }
             Err(failed) => self.lost("the upload was stopped").with_source(failed),
@@ -159,6 +173,28 @@ impl StreamUpload {
             put.abort();
         }
         self.lost("the server stopped reading the upload and did not respond")
+    }
+
+    fn note_refusal(&self, sending: &mut Sending, error: &Error) {
+        sending.refused = is_refusal(error);
+        if self.is_direct() && sending.refused && sending.is_first {
+            self.inner.leaves_nothing(&self.path);
+        }
+    }
+
+    /// Removes what this upload has stored under the final name. A file with more bytes than were sent is of another
+    /// program, and one without a known length may be.
+    async fn remove_own(&self, written: u64) -> Result<()> {
+        let found = self.inner.look_by_properties(&self.path, "remove").await?;
+        match found {
+            None => Ok(()),
+            Some(entry)
+                if entry.is_file() && entry.known_size().is_some_and(|size| size <= written) =>
+            {
+                self.inner.remove_part(&self.path).await
+            }
+            Some(_) => Ok(()),
+        }
     }
 
     /// Whether the file is written under its final name.
@@ -216,8 +252,9 @@ impl StreamUpload {
             }
             _ => self.inner.why_refused(error, &self.path).await,
         };
-        // An earlier upload that was cut off may still have the part file locked.
-        if error.retry() == Retry::Later || error.kind() == ErrorKind::Busy {
+        // An earlier upload that was cut off may still have the part file locked; a file is locked by somebody else.
+        let is_locked = error.kind() == ErrorKind::Busy && !self.is_direct();
+        if error.retry() == Retry::Later || is_locked {
             error.with_retry(Retry::FromStart)
         } else {
             error
@@ -260,18 +297,13 @@ impl StreamUpload {
         match self.waits().within(RESPONSE_WITHIN, || self.awaited(), response).await {
             Some(Ok(Ok(()))) => Ok(()),
             Some(Ok(Err(error))) => {
-                sending.refused = is_refusal(&error);
+                self.note_refusal(&mut sending, &error);
                 Err(self.explained(error).await)
             }
             Some(Err(failed)) => Err(self.lost("the upload was stopped").with_source(failed)),
             None => Err(self.lost("the server received the whole file and did not respond")),
         }
     }
-}
-
-/// Whether an error of a PUT is the server's refusal, rather than a lost connection.
-fn is_refusal(error: &Error) -> bool {
-    error.kind() != ErrorKind::Unreachable
 }
 
 async fn put(inner: Arc<Inner>, request: Request, body: Option<Stream>) -> Result<()> {
@@ -334,7 +366,7 @@ impl WriteAt for StreamUpload {
             return Ok(());
         }
         self.finish(size).await?;
-        self.inner.learnt.moving.on_stored(&self.path);
+        self.inner.stored_directly(&self.path);
         match options.metadata.modified {
             Some(time) => self.inner.set_time(&self.path, time).await,
             None => Ok(()),
@@ -344,7 +376,7 @@ impl WriteAt for StreamUpload {
     async fn abort(&self, _keep: bool) -> Result<()> {
         let mut sending = self.sending.lock().await;
         // Nothing was there before, so an incomplete file is from this PUT.
-        let is_own = self.replaces == Replaces::Nothing && !self.inner.quirks.puts_whole;
+        let is_own = self.is_new && !self.inner.quirks.puts_whole;
         if self.is_direct() && !(is_own && sending.begun) {
             // The final name has either the old file or a part of the new one; it is unknown which, so
             // nothing is removed. A PUT that has not begun must not begin any more.
@@ -359,15 +391,26 @@ impl WriteAt for StreamUpload {
         let mut is_cut = false;
         if let Some(put) = sending.put.take() {
             let ended = self.waits().within(RESPONSE_WITHIN, || self.awaited(), put).await;
-            sending.refused = matches!(&ended, Some(Ok(Err(error))) if is_refusal(error));
+            if let Some(Ok(Err(error))) = &ended {
+                self.note_refusal(&mut sending, error);
+            }
             is_cut = !self.inner.quirks.puts_whole;
         }
-        if self.is_direct() && sending.refused {
+        if self.is_direct() {
+            if sending.refused {
+                return Ok(());
+            }
+            self.remove_own(sending.written).await?;
+            if is_cut {
+                // The server may have stored the incomplete file only after that.
+                sleep(NOTICED).await;
+                self.remove_own(sending.written).await?;
+            }
+            self.inner.leaves_nothing(&self.path);
             return Ok(());
         }
         self.inner.remove_part(&self.target).await?;
         if is_cut {
-            // The server may have stored the incomplete file only after that.
             sleep(NOTICED).await;
             self.inner.remove_part(&self.target).await?;
         }

@@ -62,7 +62,7 @@ async fn put_directly(
 ) -> Result<()> {
     let request = of_put(inner, path, bytes, options.metadata.modified);
     inner.put_directly(path, &request, &options.replaces()).await?;
-    inner.learnt.moving.on_stored(path);
+    inner.stored_directly(path);
     Ok(())
 }
 
