@@ -218,14 +218,11 @@ impl Inputs<'_> {
             }
         };
         let Some(scheme) = scheme_of(protocol) else {
-            return match &args.path {
-                Some(path) => self.written(path).map(|(url, _)| url),
-                None => {
-                    let path =
-                        prompter.prompt("Directory", |input| needed(input, "a directory")).await?;
-                    self.written(&local(&path)).map(|(url, _)| url)
-                }
+            let path = match &args.path {
+                Some(path) => path.clone(),
+                None => prompter.prompt("Directory", |input| needed(input, "a directory")).await?,
             };
+            return self.written(&local(&path)).map(|(url, _)| url);
         };
         let host = match &args.host {
             Some(host) => check_host(host).map_err(|cause| usage(&cause))?,
