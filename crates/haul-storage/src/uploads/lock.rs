@@ -29,6 +29,10 @@ pub(super) enum Locked {
 
 impl FileLock {
     pub(super) fn acquire(path: PathBuf) -> Locked {
+        Self::acquire_by(path, try_lock)
+    }
+
+    fn acquire_by(path: PathBuf, try_lock: fn(&File) -> rustix::io::Result<bool>) -> Locked {
         for _ in 0..TRIES {
             let file = match open(&path) {
                 Ok(file) => file,
@@ -42,7 +46,11 @@ impl FileLock {
             };
             match try_lock(&file) {
                 Ok(true) => {}
-                Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) => return Locked::Unsupported,
+                Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) => {
+                    // Nothing else would remove it.
+                    drop(fs::remove_file(&path));
+                    return Locked::Unsupported;
+                }
                 Ok(false) | Err(_) => return Locked::ByAnother,
             }
             // Another run may have removed the file between opening and locking.
@@ -85,5 +93,20 @@ fn try_lock(file: &File) -> rustix::io::Result<bool> {
             Err(Errno::INTR) => {}
             Err(errno) => return Err(errno),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Formerly, each upload left one.
+    #[test]
+    fn a_file_system_without_locks_keeps_no_lock_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("lock");
+        let locked = FileLock::acquire_by(path, |_| Err(Errno::OPNOTSUPP));
+        assert!(matches!(locked, Locked::Unsupported));
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
     }
 }

@@ -66,11 +66,7 @@ impl Uploader {
         // Read again: another process may have created it.
         let number = number_in(&path).ok_or(io::ErrorKind::InvalidData)?;
         let lock = |process| FileLock::acquire(journals.join(format!("{FILE}-{process}.lock")));
-        let process = (0..PROCESSES).find_map(|process| match lock(process) {
-            Locked::Yes(lock) => Some((process, lock)),
-            Locked::ByAnother | Locked::Unsupported => None,
-        });
-        Ok(Self { number: Some(number + &machine()), process })
+        Ok(Self { number: Some(number + &machine()), process: free_process(lock) })
     }
 
     /// Whether later runs are the same uploader.
@@ -126,6 +122,18 @@ fn reserved() -> MutexGuard<'static, HashSet<String>> {
     RESERVED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The lowest number that no other process has locked, and its lock. `None` if there is none, or there are no locks.
+fn free_process(lock: impl Fn(u32) -> Locked) -> Option<(u32, FileLock)> {
+    for process in 0..PROCESSES {
+        match lock(process) {
+            Locked::Yes(lock) => return Some((process, lock)),
+            Locked::ByAnother => {}
+            Locked::Unsupported => return None,
+        }
+    }
+    None
+}
+
 fn number_in(path: &Path) -> Option<String> {
     let mut number = String::new();
     File::open(path).ok()?.take(NUMBER_DIGITS as u64 + 1).read_to_string(&mut number).ok()?;
@@ -158,6 +166,7 @@ fn id(number: &str, purpose: &str, key: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::sync::Barrier;
     use std::thread;
 
@@ -203,6 +212,17 @@ mod tests {
         assert_eq!(first.id(b"k"), second.id(b"k"));
         drop(first);
         assert_eq!(open().process_id(b"k"), ids[0]);
+    }
+
+    #[test]
+    fn a_file_system_without_locks_is_tried_once() {
+        let tries = Cell::new(0);
+        let process = free_process(|_| {
+            tries.set(tries.get() + 1);
+            Locked::Unsupported
+        });
+        assert!(process.is_none());
+        assert_eq!(tries.get(), 1);
     }
 
     #[test]
