@@ -144,11 +144,13 @@ impl Uploader {
         for path in parts {
             let own = Arc::clone(self);
             self.runtime.spawn(async move {
-                for pause in PAUSES {
+                let mut pauses = PAUSES.into_iter();
+                loop {
                     match own.remove_unused_part(&path).await {
                         Err(error) if error.retry() == Retry::Later => {}
                         _ => return,
                     }
+                    let Some(pause) = pauses.next() else { return };
                     sleep(Duration::from_secs(pause)).await;
                 }
             });

@@ -169,6 +169,28 @@ fn the_next_mount_removes_the_part_file_of_an_upload_that_is_not_continued() {
     }
 }
 
+/// Formerly, nothing followed the longest pause.
+#[test]
+fn a_part_file_is_removed_after_the_longest_pause_too() {
+    let storage = with_records();
+    let spools = killed_during_an_upload(&storage);
+    storage.faults().reset_count();
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        storage.faults().on(Operation::Create).fail(ErrorKind::Unreachable);
+        let world = World::with(&storage, spools);
+        until(&storage, Operation::Create).await;
+        done(&world.change(ROOT, Change::Unlink(b"file".to_vec())).await);
+        // All but the longest pause are over after 320 s, and that one takes 900 s.
+        sleep(Duration::from_secs(600)).await;
+        assert!(storage.has_part("file"));
+        storage.faults().clear();
+        sleep(Duration::from_secs(700)).await;
+    });
+    assert!(!storage.has_part("file"));
+}
+
 /// Formerly, the part file was left to the file that had taken its path, and that did not know it.
 #[test]
 fn a_short_file_that_takes_the_path_of_a_long_one_leaves_no_part_file() {
