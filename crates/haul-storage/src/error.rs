@@ -190,6 +190,7 @@ impl Error {
         let mut again = Self::new(self.kind(), self.operation());
         again.inner.location.clone_from(&self.inner.location);
         again.inner.hint.clone_from(&self.inner.hint);
+        again.inner.is_too_long = self.inner.is_too_long;
         again.because(self.cause()).with_retry(self.retry())
     }
 
@@ -349,6 +350,8 @@ mod tests {
         let again = error.again();
         assert_eq!(again.to_string(), error.to_string());
         assert_eq!((again.hint(), again.retry()), (Some("wait"), Retry::Never));
+        assert!(!again.is_too_long());
+        assert!(Error::too_long("write").again().is_too_long());
     }
 
     #[test]
