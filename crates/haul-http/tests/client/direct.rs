@@ -207,6 +207,97 @@ async fn without_move_what_a_lost_connection_leaves_of_a_new_file_is_removed() {
     write(&storage, Replaces::Nothing).await.unwrap();
 }
 
+/// Formerly, a retry took it for the file of another program, and it stayed for good.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_move_a_retry_replaces_what_an_earlier_attempt_has_left() {
+    // The connection is lost and nothing can be removed, the response is lost, or the server is busy.
+    for (first, kind) in [
+        (Reply::Close(1000), PLAIN),
+        (Reply::Close(SIZE as usize), CONDITIONS),
+        (Reply::status(503), PLAIN),
+    ] {
+        let tries = AtomicUsize::new(0);
+        let (first, exists) = (std::sync::Mutex::new(Some(first)), AtomicBool::new(false));
+        let server =
+            Scripted::start(move |request| match (&request.method[..], &request.path[..]) {
+                ("PROPFIND", "/dav/file") if exists.load(Ordering::SeqCst) => existing(1),
+                ("PUT", "/dav/file")
+                    if exists.load(Ordering::SeqCst) && request.header("if-none-match") == "*" =>
+                {
+                    Reply::status(412)
+                }
+                ("PUT", "/dav/file") if tries.fetch_add(1, Ordering::SeqCst) == 0 => {
+                    exists.store(true, Ordering::SeqCst);
+                    first.lock().unwrap().take().unwrap()
+                }
+                ("DELETE", "/dav/file") => Reply::status(403),
+                _ => usual(request, kind),
+            });
+        let server = server.await;
+        let storage = without_move(&server).await;
+        let options = CreateOptions {
+            size: Some(SIZE),
+            replaces: Replaces::Nothing,
+            ..CreateOptions::default()
+        };
+        let attempt = async || {
+            let writer = storage.create(&path("file"), &options).await?;
+            let block = Block::from(Bytes::from(vec![1; SIZE as usize]));
+            let written = async {
+                writer.write_at(0, block).await?;
+                writer.commit(SIZE, &replacing()).await
+            }
+            .await;
+            if written.is_err() {
+                // The engine ignores that.
+                drop(writer.abort(false).await);
+            }
+            written
+        };
+        let error = attempt().await.unwrap_err();
+        assert_eq!(error.retry(), Retry::FromStart, "{kind:?}: {error}");
+        attempt().await.unwrap_or_else(|error| panic!("{kind:?}: {error}"));
+        // After that, it is a file like any other.
+        let error = attempt().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{kind:?}: {error}");
+    }
+}
+
+/// Another program stores a whole file there while the connection is lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_move_a_longer_file_than_was_sent_is_not_removed() {
+    let tries = AtomicUsize::new(0);
+    let server = Scripted::start(move |request| match (&request.method[..], &request.path[..]) {
+        ("PROPFIND", "/dav/file") if tries.load(Ordering::SeqCst) > 0 => {
+            Reply::listing(&[("/dav/file", Some(SIZE * 2))])
+        }
+        ("PUT", "/dav/file") => {
+            tries.fetch_add(1, Ordering::SeqCst);
+            Reply::Close(1000)
+        }
+        _ => usual(request, PLAIN),
+    });
+    let server = server.await;
+    let storage = without_move(&server).await;
+    write(&storage, Replaces::Nothing).await.unwrap_err();
+    let removals = server.requests("DELETE");
+    assert!(removals.iter().all(|removal| removal.path != "/dav/file"), "{removals:?}");
+}
+
+/// Formerly, the whole file was sent up to three times more.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_move_a_locked_file_ends_the_upload() {
+    let server = Scripted::start(move |request| match (&request.method[..], &request.path[..]) {
+        ("PROPFIND", "/dav/file") => existing(1),
+        ("PUT", "/dav/file") => Reply::status(423),
+        _ => usual(request, PLAIN),
+    });
+    let server = server.await;
+    let storage = without_move(&server).await;
+    let error = write(&storage, Replaces::Any).await.unwrap_err();
+    assert_eq!((error.kind(), error.retry()), (ErrorKind::Busy, Retry::Never), "{error}");
+}
+
 /// A mount would report `AlreadyExists` as a conflict.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_part_file_is_not_reported_as_an_existing_file() {

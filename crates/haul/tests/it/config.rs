@@ -447,7 +447,8 @@ fn on_a_terminal_missing_options_are_prompted_for() {
 #[test]
 fn on_a_terminal_too_a_local_path_may_contain_a_colon() {
     let session = Session::new().directory("a:b");
-    let terminal = Terminal::start(&session, "config add x --protocol local --path a:b");
+    let mut terminal = Terminal::start(&session, "config add x --protocol local --path a:b");
+    terminal.until("added 'x' to ");
     let (status, shown) = terminal.end();
     assert_eq!(status, 0, "{shown}");
     session.haul("config list").status(0).stdout("x:  [ROOT]/a:b\n");
