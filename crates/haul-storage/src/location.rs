@@ -18,6 +18,9 @@
 //! in every client. In all other URLs both are part of the path. A non-ASCII host name (`bücher.example`) is
 //! converted to its IDNA form (`xn--bcher-kva.example`), which is also the one displayed.
 //!
+//! Not recognized here, but taken for local paths: `@FILE` and spoken codes (`7-orbit-candle`). A caller that accepts
+//! these has to look for them before it parses.
+//!
 //! A location has one host. An argument with a list of hosts is a [`ManyHosts`], which yields a location
 //! per host.
 //!
@@ -132,7 +135,7 @@ pub enum Location {
     },
     /// A file or directory that a peer shares.
     Peer {
-        /// The ticket, `haul1…`, or a spoken code.
+        /// The ticket, `haul1…`; or a spoken code, set by a caller that has recognized one.
         ticket: TicketText,
         /// Path within the share.
         path: Vec<u8>,

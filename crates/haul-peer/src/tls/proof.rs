@@ -11,9 +11,10 @@
 //! ```
 //!
 //! with the exporter value of the connection ([`exporter`]), both Ed25519 keys, the session id
-//! (16 bytes; zero for the first lane), a nonce of the client (32 bytes) and these labels:
+//! (16 bytes; zero for the first lane), a nonce of the client (32 bytes) and these secrets and
+//! labels:
 //!
-//! | lane | key | proof of the client | proof of the server |
+//! | lane | `secret` | proof of the client | proof of the server |
 //! |---|---|---|---|
 //! | first | the ticket's secret | `haul peer 1 client` | `haul peer 1 server` |
 //! | others | the session's token | `haul peer 1 lane client` | `haul peer 1 lane server` |

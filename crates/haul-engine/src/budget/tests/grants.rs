@@ -40,7 +40,7 @@ struct Queued {
     ticket: Ticket,
 }
 
-/// Bytes in flight and held of a member.
+/// One grant to a member: its bytes that are still in flight, and those that are still held.
 #[derive(Debug, Clone, Copy)]
 struct Granted {
     member: usize,

@@ -1,4 +1,5 @@
-//! Conflict copies: programs that go on with a file that became one, and files that can only be stored in part.
+//! Conflict copies: programs that go on with a file that became one, and files that cannot be uploaded, because parts
+//! of them that were not written here are gone from the server.
 
 use super::*;
 

@@ -89,7 +89,8 @@ impl Client {
                 if let Some(to_server::Body::Cancel(cancel)) = &message.body
                     && recorded.all.get(&cancel.id).is_some_and(Response::is_complete)
                 {
-                    // In the recording, the Cancel was sent after the response had arrived.
+                    // In the recording, the response was complete, even if it crossed the Cancel. Without this wait,
+                    // the Cancel might reach the server earlier, and end the request.
                     self.wait_for(cancel.id, recorded).await;
                 }
                 self.changed(frame, message)

@@ -79,7 +79,7 @@ fn remote_location() -> impl Strategy<Value = Location> {
 fn any_location() -> impl Strategy<Value = Location> {
     let of_name = ("[a-z0-9_][a-z0-9._-]{0,10}", path_text())
         .prop_map(|(name, path)| named(&name, &path))
-        .prop_filter("what only a program writes", |location| {
+        .prop_filter("not the result of parsing", |location| {
             let path = location.path_bytes();
             let home = path.starts_with(b"~") && matches!(path.get(1), None | Some(b'/'));
             let head = path.split(|byte| *byte == b'/').next().unwrap_or_default();
