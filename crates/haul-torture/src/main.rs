@@ -15,6 +15,7 @@ use std::time::{Duration, Instant, SystemTime};
 use clap::Parser;
 use haul_torture::counts::Counts;
 use haul_torture::episode::Episode;
+use haul_torture::extras::GENERATION;
 use haul_torture::run::Programs;
 use haul_torture::seeds::{Kept, kept};
 use haul_torture::target::{ALL, Kind, Made, Site, is_root};
@@ -41,6 +42,10 @@ struct Cli {
     /// Steps of one seed
     #[arg(long, default_value_t = NonZeroUsize::new(10).unwrap_or(NonZeroUsize::MIN))]
     episode: NonZeroUsize,
+
+    /// Limit the random choices to those of a former version of this program, as for a kept seed
+    #[arg(long, value_name = "N", default_value_t = GENERATION)]
+    generation: u32,
 
     /// The haul to test [default: the one that was built with this program]
     #[arg(long, value_name = "FILE")]
@@ -205,7 +210,7 @@ impl Campaign<'_> {
         };
         if cli.seed.is_some() {
             for kind in kinds {
-                self.episode(kind, first, cli.steps)?;
+                self.episode(kind, first, cli.steps, cli.generation)?;
                 if self.must_stop() {
                     break;
                 }
@@ -217,7 +222,7 @@ impl Campaign<'_> {
         while done < cli.steps && !kinds.is_empty() {
             let turn = (seed - first) as usize % kinds.len();
             let steps = cli.episode.get().min(cli.steps - done);
-            if self.episode(kinds[turn], seed, steps)? {
+            if self.episode(kinds[turn], seed, steps, cli.generation)? {
                 done += steps;
             } else {
                 kinds.remove(turn);
@@ -248,7 +253,7 @@ impl Campaign<'_> {
         let Some(kind) = ALL.iter().find(|kind| kind.name == kept.target) else {
             return Err(io::Error::other(format!("no target is called '{}'", kept.target)));
         };
-        self.episode(*kind, kept.seed, kept.steps).map(drop)
+        self.episode(*kind, kept.seed, kept.steps, kept.generation).map(drop)
     }
 
     /// With `--keep`, whether a failure has occurred.
@@ -257,7 +262,13 @@ impl Campaign<'_> {
     }
 
     /// Plays one seed on one target; `false` if the target is not available.
-    fn episode(&mut self, kind: Kind, seed: u64, steps: usize) -> io::Result<bool> {
+    fn episode(
+        &mut self,
+        kind: Kind,
+        seed: u64,
+        steps: usize,
+        generation: u32,
+    ) -> io::Result<bool> {
         let name = kind.name;
         let work = self.work.join(format!("{name}-{seed}"));
         fs::create_dir(&work)?;
@@ -270,7 +281,8 @@ impl Campaign<'_> {
             }
         };
         let started = Instant::now();
-        let mut episode = Episode::new(seed, &target, &self.programs).traced();
+        let mut episode =
+            Episode::new(seed, &target, &self.programs).of_generation(generation).traced();
         let ended = episode.run(steps)?;
         let counts = episode.counts;
         let mut err = io::stderr().lock();
@@ -282,7 +294,11 @@ impl Campaign<'_> {
         if let Err(failure) = ended {
             self.failures += 1;
             let step = failure.step;
-            writeln!(err, "\nFAILED: haul-torture --seed {seed} --target {name} --steps {step}")?;
+            write!(err, "\nFAILED: haul-torture --seed {seed} --target {name} --steps {step}")?;
+            if generation != GENERATION {
+                write!(err, " --generation {generation}")?;
+            }
+            writeln!(err)?;
             writeln!(err, "{}", failure.report)?;
         }
         drop(err);
