@@ -81,6 +81,25 @@ pub(crate) fn apply(
     Ok(())
 }
 
+/// Sets the mode of a file whose `metadata`, which was applied already, has none. An ACL among it has set the mode.
+pub(crate) fn apply_default_mode(
+    file: BorrowedFd<'_>,
+    metadata: &Metadata,
+    mode: u32,
+    can: &Capabilities,
+) -> Result<(), (&'static str, Errno)> {
+    let acl = metadata.xattrs.as_ref().filter(|xattrs| can.xattrs && has_acl(xattrs));
+    // The file system may not support ACLs.
+    if !can.mode || acl.is_some() && Holder::File(file).has_acl() {
+        return Ok(());
+    }
+    let stat = rustix::fs::fstat(file).map_err(|error| ("access", error))?;
+    if mode == mode_of(&stat) {
+        return Ok(());
+    }
+    left_out(rustix::fs::fchmod(file, permissions(mode))).map_err(|error| ("set mode", error))
+}
+
 impl Volume {
     /// Everything that can be set on a copy of `path`.
     pub(crate) fn metadata(&self, path: &RelPath) -> Result<Metadata> {
@@ -186,8 +205,8 @@ impl Volume {
         Ok(Handle { file, path: None })
     }
 
-    /// The mode of a file for which none is given: that of the file it replaces, or 0666 less the
-    /// umask.
+    /// The mode of a file for which none is given: that of the file it replaces, or 0666 less the umask. An ACL of the
+    /// replaced file is lost: its group does not get the rights of the mask, which limits named users and groups.
     pub(crate) fn default_mode(
         &self,
         directory: BorrowedFd<'_>,
@@ -199,7 +218,11 @@ impl Volume {
             .flatten()
             .filter(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
         match replaced {
-            Some(stat) => mode_of(&stat) & 0o777,
+            Some(stat) => {
+                let handle = self.capabilities.xattrs.then(|| self.handle(directory, name).ok());
+                let acl = handle.flatten().and_then(|handle| handle.holder().mode_without_acl());
+                acl.unwrap_or(mode_of(&stat) & 0o777)
+            }
             None => 0o666 & !crate::volume::umask(),
         }
     }
@@ -234,6 +257,12 @@ impl Handle {
         })
     }
 
+    /// Gives the owner the rights to read and write that `mode` has, and changes no others.
+    fn set_owner_bits(&self, mode: u32) -> SysResult<()> {
+        let now = mode_of(&rustix::fs::fstat(&self.file)?);
+        self.set_mode(now & !OWNER_READ_WRITE | mode & OWNER_READ_WRITE)
+    }
+
     fn set_owner(&self, owner: (u32, u32)) -> SysResult<()> {
         let (user, group) = ids(owner)?;
         left_out(match &self.path {
@@ -264,8 +293,8 @@ impl Handle {
             Err(Errno::ACCESS) if mode & OWNER_READ_WRITE != OWNER_READ_WRITE => {
                 self.set_mode(mode | OWNER_READ_WRITE)?;
                 let made = self.holder().replace_all(wanted);
-                // An ACL sets the mode itself.
-                let restored = if has_acl(wanted) { Ok(()) } else { self.set_mode(mode) };
+                // An ACL sets the mode itself. Without the one that it had, the file's group may have other rights.
+                let restored = if has_acl(wanted) { Ok(()) } else { self.set_owner_bits(mode) };
                 made.and(restored)
             }
             made => made.map(drop),

@@ -16,9 +16,8 @@ use rustix::fs::{AtFlags, FlockOperation};
 use rustix::io::Errno;
 
 use crate::dir::below_root;
-use crate::metadata::apply;
-use crate::stat::{identity_of, metadata_of, permissions, size_of};
-use crate::statfs::left_out;
+use crate::metadata::{apply, apply_default_mode};
+use crate::stat::{identity_of, metadata_of, size_of};
 use crate::volume::{Volume, temporary_name};
 use crate::write::{Part, sync_directory, write_all};
 
@@ -116,8 +115,8 @@ impl Volume {
             Err(Errno::EXIST) if options.replace => {
                 if options.metadata.mode.is_none() {
                     let mode = self.default_mode(to, path.name(), true);
-                    left_out(rustix::fs::fchmod(&file, permissions(mode)))
-                        .map_err(|errno| self.error("set mode", path, errno))?;
+                    apply_default_mode(file.as_fd(), &options.metadata, mode, &self.capabilities)
+                        .map_err(|error| self.apply_error(path, error))?;
                 }
                 // Through the name of the part file, which later runs look for, so nothing stays if
                 // this one is killed here. It is locked like any part file, and has no journal.

@@ -19,7 +19,7 @@ use rustix::io::{Errno, Result as SysResult};
 
 use crate::dir::{Directory, below_root};
 use crate::journal::PartRecord;
-use crate::metadata::apply;
+use crate::metadata::{apply, apply_default_mode};
 use crate::read::LocalReader;
 use crate::stat::{id_of, mode_of, permissions, size_of, widened};
 use crate::statfs::left_out;
@@ -239,13 +239,14 @@ impl Part {
                 return Err(self.error(OPERATION, errno));
             }
         }
-        let mut metadata = options.metadata.clone();
+        let (file, metadata, can) =
+            (self.file.as_fd(), &options.metadata, &self.volume.capabilities);
+        let mut applied = apply(file, metadata, can);
         if metadata.mode.is_none() {
-            let directory = self.directory.as_fd();
-            metadata.mode = Some(self.volume.default_mode(directory, name, options.replace));
+            let mode = self.volume.default_mode(self.directory.as_fd(), name, options.replace);
+            applied = applied.and_then(|()| apply_default_mode(file, metadata, mode, can));
         }
-        apply(self.file.as_fd(), &metadata, &self.volume.capabilities)
-            .map_err(|error| self.volume.apply_error(&self.path, error))?;
+        applied.map_err(|error| self.volume.apply_error(&self.path, error))?;
         if options.sync {
             rustix::fs::fsync(&self.file).map_err(|errno| self.error("sync", errno))?;
         }

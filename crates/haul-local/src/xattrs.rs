@@ -85,6 +85,20 @@ impl Holder<'_> {
         Ok(found)
     }
 
+    /// Whether it has an ACL beyond its mode.
+    pub(crate) fn has_acl(self) -> bool {
+        // Without room for the value, the call returns its length.
+        self.get(ACL, &mut []).is_ok()
+    }
+
+    /// The permission bits that it has without its ACL; `None` if it has no ACL.
+    pub(crate) fn mode_without_acl(self) -> Option<u32> {
+        let mut acl = vec![0; MAX_BYTES];
+        let length = self.get(ACL, &mut acl).ok()?;
+        let [owner, group, others] = rights_without(&acl[..length])?.map(u32::from);
+        Some(owner << 6 | group << 3 | others)
+    }
+
     /// Sets the attributes in `wanted` and removes all others of the kinds that a copy preserves. Values that are equal
     /// already are not written. Returns whether any differed, even if `allowed` ignored an error.
     pub(crate) fn replace_all(self, wanted: &Xattrs) -> SysResult<bool> {
@@ -120,14 +134,14 @@ pub(crate) fn has_acl(xattrs: &Xattrs) -> bool {
     xattrs.iter().any(|(name, _)| name == ACL)
 }
 
-/// An ACL with the entries of `acl` for owner, group (limited by the mask) and others only. Setting it
-/// removes the ACL and moves these rights to the mode, in one step. `None` if `acl` is not an ACL of version
-/// 2: four bytes of version, then entries of tag and rights (two bytes each) and user or group id (four).
-fn minimal_acl(acl: &[u8]) -> Option<Vec<u8>> {
-    const USER: u16 = 1;
-    const GROUP: u16 = 4;
-    const MASK: u16 = 16;
-    const OTHERS: u16 = 32;
+const USER: u16 = 1;
+const GROUP: u16 = 4;
+const MASK: u16 = 16;
+const OTHERS: u16 = 32;
+
+/// The rights of owner, group (limited by the mask) and others in `acl`. `None` if it is not an ACL of version 2: four
+/// bytes of version, then entries of tag and rights (two bytes each) and user or group id (four).
+fn rights_without(acl: &[u8]) -> Option<[u16; 3]> {
     let entries = acl.strip_prefix(&[2, 0, 0, 0])?;
     let rights = |wanted: u16| {
         entries.chunks_exact(8).find_map(|entry| {
@@ -135,9 +149,15 @@ fn minimal_acl(acl: &[u8]) -> Option<Vec<u8>> {
             (tag == wanted).then(|| u16::from_le_bytes([entry[2], entry[3]]))
         })
     };
-    let group = rights(GROUP)? & rights(MASK).unwrap_or(7);
+    Some([rights(USER)?, rights(GROUP)? & rights(MASK).unwrap_or(7), rights(OTHERS)?])
+}
+
+/// An ACL with the entries of `acl` for owner, group (limited by the mask) and others only. Setting it
+/// removes the ACL and moves these rights to the mode, in one step.
+fn minimal_acl(acl: &[u8]) -> Option<Vec<u8>> {
+    let [owner, group, others] = rights_without(acl)?;
     let mut minimal = vec![2, 0, 0, 0];
-    for (tag, rights) in [(USER, rights(USER)?), (GROUP, group), (OTHERS, rights(OTHERS)?)] {
+    for (tag, rights) in [(USER, owner), (GROUP, group), (OTHERS, others)] {
         minimal.extend(tag.to_le_bytes());
         minimal.extend(rights.to_le_bytes());
         minimal.extend(u32::MAX.to_le_bytes());

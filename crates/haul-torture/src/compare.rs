@@ -102,6 +102,7 @@ pub fn unexplained(differences: Vec<Difference>, wanted: &Wanted) -> Vec<Differe
                     | Rule::DeleteMakesRoom
                     | Rule::ReadOnlyDirectories
                     | Rule::NoRoomForLinks
+                    | Rule::UnlistedDirectories
             )
         });
         reaches_below && is_below(&difference.name, name)

@@ -3,29 +3,29 @@
 //! Each step changes the source (and sometimes the destination), runs haul with random options, possibly killed and
 //! repeated, and compares the destination with the model and with the result of rsync.
 
-use std::collections::BTreeSet;
-use std::ffi::OsString;
-use std::fmt::Write as _;
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use haul_storage::is_part_name;
 use rustix::process::Signal;
 
-use crate::at;
 use crate::chance::Chance;
-use crate::compare::{Difference, described, differences, unexplained, without_spared};
+use crate::compare::{Difference, differences, unexplained, without_spared};
 use crate::counts::Counts;
+use crate::extras::{Extras, GENERATION};
 use crate::filter::Filter;
 use crate::grow::{Features, give, grow, mutate};
-use crate::model::{Runner, Wanted, wanted};
+use crate::model::{Runner, me, wanted};
 use crate::options::{Form, Options};
-use crate::run::{Kill, Programs, Ran};
+use crate::run::{Kill, Programs};
+use crate::step::{Judged, Step};
 use crate::target::Target;
-use crate::tree::{Kind, Tree, base};
+use crate::tree::{Tree, base};
+use crate::{at, clear};
 
 /// The unprivileged user of some steps. It need not exist in the user database.
 const USER: Runner = Runner { user: 12_345, group: 12_345 };
@@ -45,6 +45,10 @@ pub struct Episode<'a> {
     typical: Duration,
     /// The commands so far, if they are recorded.
     trace: Option<Vec<String>>,
+    /// See [`Episode::of_generation`].
+    generation: u32,
+    /// See [`Episode::until`].
+    interrupted: Option<&'a AtomicBool>,
 }
 
 /// A failed step.
@@ -56,14 +60,32 @@ pub struct Failure {
     pub report: String,
 }
 
-/// The result of a step; the error is the report.
-type Judged = Result<(), String>;
-
 impl<'a> Episode<'a> {
     /// An episode without any steps so far.
     pub fn new(seed: u64, target: &'a Target, programs: &'a Programs) -> Self {
         let typical = Duration::from_millis(60);
-        Self { seed, target, programs, counts: Counts::default(), typical, trace: None }
+        Self {
+            seed,
+            target,
+            programs,
+            counts: Counts::default(),
+            typical,
+            trace: None,
+            generation: GENERATION,
+            interrupted: None,
+        }
+    }
+
+    /// Limits the random choices to those of a former generation (see [`GENERATION`]).
+    #[must_use]
+    pub fn of_generation(self, generation: u32) -> Self {
+        Self { generation, ..self }
+    }
+
+    /// Ends the episode, as if it had fewer steps, once `interrupted` is true.
+    #[must_use]
+    pub fn until(self, interrupted: &'a AtomicBool) -> Self {
+        Self { interrupted: Some(interrupted), ..self }
     }
 
     /// Makes the episode record its commands; see [`Episode::trace`].
@@ -89,8 +111,14 @@ impl<'a> Episode<'a> {
         fs::create_dir_all(&self.target.source)
             .map_err(|error| at("making", &self.target.source, &error))?;
         grow(&mut chance, &self.target.source, 25, &self.target.features)?;
+        let mut extras = Extras::new(self.seed, self.generation, self.target)?;
+        extras.change(&self.target.source)?;
         for step in 1..=steps {
-            let judged = self.step(&mut chance)?;
+            let judged = self.step(&mut chance, &mut extras)?;
+            // The signal may have reached haul, too.
+            if self.interrupted.is_some_and(|interrupted| interrupted.load(Ordering::Relaxed)) {
+                break;
+            }
             if let Err(report) = judged {
                 return Ok(Err(Failure { step, report }));
             }
@@ -99,7 +127,7 @@ impl<'a> Episode<'a> {
         Ok(Ok(()))
     }
 
-    fn step(&mut self, chance: &mut Chance) -> io::Result<Judged> {
+    fn step(&mut self, chance: &mut Chance, extras: &mut Extras) -> io::Result<Judged> {
         let target = self.target;
         let features = target.features;
         let as_user = target.users && chance.one_in(6);
@@ -107,10 +135,13 @@ impl<'a> Episode<'a> {
             clear(&target.destination)?;
         }
         mutate(chance, &target.source, &features)?;
+        extras.regrow(target)?;
+        extras.change(&target.source)?;
         if target.destination.exists() && chance.one_in(2) {
-            self.disturb(chance)?;
+            self.disturb(chance, extras)?;
         }
         let mut options = Options::random(chance, !as_user);
+        extras.vary(&mut options, target)?;
         if target.renames {
             options.filter = Filter::default();
             options.manifest = false;
@@ -140,6 +171,9 @@ impl<'a> Episode<'a> {
         step.view = step.view_of(&target.destination);
         let mut before = target.tree(&step.view)?;
         let mut source = target.tree(&target.source)?;
+        if as_user && extras.lock(&step.options, target, &source, &before)? {
+            source = target.tree(&target.source)?;
+        }
         let kills = if chance.one_in(3) { 1 + chance.below(3) } else { 0 };
         for _ in 0..kills {
             match self.kill(chance, &mut step, &source, &before)? {
@@ -157,6 +191,7 @@ impl<'a> Episode<'a> {
                 // After this change, part files of the killed runs belong to another version of a file, or to
                 // a file that the source no longer has. haul does not look for the latter, so they are removed.
                 mutate(chance, &target.source, &features)?;
+                extras.change(&target.source)?;
                 if as_user {
                     self.hand_over()?;
                 }
@@ -295,7 +330,8 @@ impl<'a> Episode<'a> {
         before: &Tree,
     ) -> io::Result<Judged> {
         let target = self.target;
-        let mut want = wanted(source, before, &step.options, &target.oracle_keeps, step.runner);
+        let options = step.options.of_rsync();
+        let mut want = wanted(source, before, &options, &target.oracle_keeps, step.runner);
         let ran = step.rsync(want.rsync_may_hang)?;
         // 23 to 25: some files could not be transferred, vanished, or were not deleted. With any other status
         // rsync aborted, as rsync 3.5.0 does if an entry is in the way of a hard link. Below a path that is too long,
@@ -319,14 +355,15 @@ impl<'a> Episode<'a> {
     }
 
     /// Changes the destination between two runs of haul.
-    fn disturb(&self, chance: &mut Chance) -> io::Result<()> {
+    fn disturb(&self, chance: &mut Chance, extras: &mut Extras) -> io::Result<()> {
         let is_directory = fs::symlink_metadata(&self.target.destination)?.is_dir();
         if !is_directory {
             return Ok(());
         }
         // At the destination, haul takes files with its reserved names for leftovers of a killed run, and removes them.
         let features = Features { like_own: false, ..self.target.features };
-        mutate(chance, &self.target.destination, &features)
+        mutate(chance, &self.target.destination, &features)?;
+        extras.change(&self.target.destination)
     }
 
     /// Changes the owner of source and destination to the unprivileged user, and makes everything readable for it.
@@ -391,176 +428,6 @@ impl<'a> Episode<'a> {
         }
         Ok(())
     }
-}
-
-/// One step: the options to run haul with, and the commands so far.
-struct Step<'a> {
-    target: &'a Target,
-    programs: &'a Programs,
-    runner: Runner,
-    options: Options,
-    /// The commands so far.
-    lines: Vec<String>,
-    /// The directory that becomes a copy of the source.
-    view: PathBuf,
-}
-
-impl Step<'_> {
-    fn view_of(&self, destination: &Path) -> PathBuf {
-        match (self.options.form, self.target.source.file_name()) {
-            (Form::Into, Some(name)) => destination.join(name),
-            _ => destination.to_owned(),
-        }
-    }
-
-    fn haul(&mut self, kill: Option<Kill>) -> io::Result<Ran> {
-        let mut arguments = self.options.haul();
-        arguments.extend_from_slice(&self.target.arguments);
-        let mut source = self.target.source.clone().into_os_string();
-        if self.options.form == Form::Content {
-            source.push("/");
-        }
-        arguments.push(source);
-        arguments.push(self.target.argument.clone());
-        let ran = self.programs.haul(self.runner, &arguments, kill)?;
-        let end = kill.map_or(String::new(), |kill| {
-            format!("   # {:?} after {:.1} ms", kill.signal, kill.after.as_secs_f64() * 1000.0)
-        });
-        self.lines.push(format!("{}{end}   # {}", ran.line, ran.ended()));
-        Ok(ran)
-    }
-
-    fn rsync(&mut self, may_hang: bool) -> io::Result<Ran> {
-        let mut arguments = self.options.rsync();
-        let slashed = |path: &Path| {
-            let mut text = path.to_owned().into_os_string();
-            text.push("/");
-            text
-        };
-        arguments.push(slashed(&self.target.source));
-        arguments.push(slashed(&self.view_of(&self.target.oracle)));
-        let ran = self.programs.rsync(self.runner, &arguments, may_hang)?;
-        self.lines.push(format!("{}   # {}", ran.line, ran.ended()));
-        Ok(ran)
-    }
-
-    /// Checks after a kill that every file is either the old or the new version.
-    fn check_kill(&self, source: &Tree, before: &Tree, left: &Tree) -> Result<(), Vec<Difference>> {
-        let mut wrong = Vec::new();
-        for (name, node) in &left.0 {
-            let Kind::File { .. } = node.kind else { continue };
-            if is_part_name(base(name)) {
-                continue;
-            }
-            let is_in = |tree: &Tree| tree.0.get(name).is_some_and(|old| old.kind == node.kind);
-            let is_manifest = self.options.manifest && base(name) == b"SHA256SUMS";
-            if !is_in(source) && !is_in(before) && !is_manifest {
-                wrong.push(Difference { name: name.clone(), what: described(Some(node)) });
-            }
-        }
-        if wrong.is_empty() { Ok(()) } else { Err(wrong) }
-    }
-
-    /// Checks that the manifest is correct and lists every included source file.
-    fn check_manifest(&self, want: &Wanted) -> io::Result<Judged> {
-        let manifest = self.target.destination.join("SHA256SUMS");
-        let text = match fs::read(&manifest) {
-            Ok(text) => text,
-            // A run without files writes no manifest.
-            Err(error) if error.kind() == io::ErrorKind::NotFound && want.files == 0 => {
-                return Ok(Ok(()));
-            }
-            Err(error) => return Ok(Err(format!("{}: {error}", manifest.display()))),
-        };
-        let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).count();
-        if lines != want.files {
-            return Ok(Err(format!("the manifest has {lines} files; wanted {}", want.files)));
-        }
-        if lines == 0 {
-            return Ok(Ok(()));
-        }
-        let ran = self.sha256sum(&manifest, &self.target.destination)?;
-        if ran.status == Some(0) {
-            return Ok(Ok(()));
-        }
-        if self.target.is_server {
-            // A file on a server that is unchanged by size and time is listed with the source's digest.
-            let source = match (self.options.form, self.target.source.parent()) {
-                (Form::Into, Some(above)) => above,
-                _ => &self.target.source,
-            };
-            let on_source = self.sha256sum(&manifest, source)?;
-            let failed = |ran: &Ran| -> BTreeSet<String> {
-                let names = ran.output.lines().filter_map(|line| line.rsplit_once(": FAILED"));
-                names.map(|(name, _)| name.to_owned()).collect()
-            };
-            let (at_destination, at_source) = (failed(&ran), failed(&on_source));
-            if !at_destination.is_empty() && at_destination.is_disjoint(&at_source) {
-                return Ok(Ok(()));
-            }
-        }
-        Ok(Err(format!("the manifest is wrong:\n{}{}", ran.output, ran.errors)))
-    }
-
-    /// Checks a manifest against the files below a directory.
-    fn sha256sum(&self, manifest: &Path, directory: &Path) -> io::Result<Ran> {
-        let script = "cd \"$2\" && sha256sum --check --strict --quiet \"$1\"";
-        let mut arguments: Vec<OsString> = vec!["-c".into(), script.into(), "check".into()];
-        arguments.extend([manifest, directory].map(|path| path.to_owned().into_os_string()));
-        self.programs.tool(me(), "sh", &arguments)
-    }
-
-    fn report(
-        &self,
-        what: &str,
-        differences: &[Difference],
-        ran: &Ran,
-        trees: Option<(&Tree, &Tree)>,
-    ) -> String {
-        let mut report = format!("{what}\n");
-        // Writing to a string does not fail.
-        let mut add = |line: String| {
-            let _ = writeln!(report, "{line}");
-        };
-        for difference in differences.iter().take(20) {
-            add(format!("  {difference}"));
-            if let Some((source, before)) = trees {
-                add(format!("      source: {}", described(source.0.get(&difference.name))));
-                add(format!("      before: {}", described(before.0.get(&difference.name))));
-            }
-        }
-        if differences.len() > 20 {
-            add(format!("  and {} more", differences.len() - 20));
-        }
-        add("commands:".to_owned());
-        for line in &self.lines {
-            add(format!("  {line}"));
-        }
-        add(format!("printed by the last:\n{}", tail(&ran.errors, 12)));
-        for line in ran.error_events().iter().take(12) {
-            add(format!("  | {line}"));
-        }
-        report
-    }
-}
-
-/// The last `count` lines of a text, each prefixed with `|`.
-fn tail(text: &str, count: usize) -> String {
-    let lines: Vec<&str> = text.lines().collect();
-    let from = lines.len().saturating_sub(count);
-    lines[from..].iter().map(|line| format!("  | {line}\n")).collect()
-}
-
-/// The user of this process.
-fn me() -> Runner {
-    Runner { user: rustix::process::geteuid().as_raw(), group: rustix::process::getegid().as_raw() }
-}
-
-/// Removes the entry at `path`, if there is one, and everything below it.
-fn clear(path: &Path) -> io::Result<()> {
-    let Ok(stat) = fs::symlink_metadata(path) else { return Ok(()) };
-    let removed = if stat.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
-    removed.map_err(|error| at("removing", path, &error))
 }
 
 /// Removes part files, journals and other temporary files of haul.

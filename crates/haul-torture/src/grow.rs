@@ -398,7 +398,7 @@ fn set_time(path: &Path, time: Timespec) -> io::Result<()> {
 }
 
 /// `root` and all directories below it.
-fn directories(root: &Path) -> io::Result<Vec<PathBuf>> {
+pub(crate) fn directories(root: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = vec![root.to_owned()];
     found.extend(
         everything(root)?
@@ -409,7 +409,7 @@ fn directories(root: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 /// Everything below `root`, in an order that does not depend on the file system.
-fn everything(root: &Path) -> io::Result<Vec<PathBuf>> {
+pub(crate) fn everything(root: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let mut pending = vec![root.to_owned()];
     while let Some(directory) = pending.pop() {

@@ -14,10 +14,13 @@
 //!
 //! All randomness comes from the seed ([`chance`]), except the exact moment of a kill.
 
+pub mod acl;
 pub mod chance;
 pub mod compare;
 pub mod counts;
+pub mod deletion;
 pub mod episode;
+pub mod extras;
 pub mod filter;
 pub mod grow;
 pub mod model;
@@ -26,14 +29,23 @@ pub mod options;
 pub mod rule;
 pub mod run;
 pub mod seeds;
+mod step;
 pub mod target;
 pub mod tree;
 
 use std::fmt::Display;
+use std::fs;
 use std::io;
 use std::path::Path;
 
 /// An I/O error whose message names the operation and the path.
 pub(crate) fn at(what: &str, path: &Path, error: &dyn Display) -> io::Error {
     io::Error::other(format!("{what} {}: {error}", path.display()))
+}
+
+/// Removes the entry at `path`, if there is one, and everything below it.
+pub(crate) fn clear(path: &Path) -> io::Result<()> {
+    let Ok(stat) = fs::symlink_metadata(path) else { return Ok(()) };
+    let removed = if stat.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+    removed.map_err(|error| at("removing", path, &error))
 }

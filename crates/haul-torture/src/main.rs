@@ -1,7 +1,8 @@
 //! `haul-torture`: plays episodes, for a number of steps or for a single seed.
 //!
 //! As root it first restarts itself in mount and process namespaces of its own, if the system allows them, so
-//! that nothing that it mounts or starts outlives it.
+//! that nothing that it mounts or starts outlives it. Not so with `--keep`, which leaves the mounts and servers of the
+//! failed step, and prints the commands that take them down.
 
 use std::fs;
 use std::io::{self, Write};
@@ -9,12 +10,13 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use clap::Parser;
 use haul_torture::counts::Counts;
 use haul_torture::episode::Episode;
+use haul_torture::extras::GENERATION;
 use haul_torture::run::Programs;
 use haul_torture::seeds::{Kept, kept};
 use haul_torture::target::{ALL, Kind, Made, Site, is_root};
@@ -42,6 +44,10 @@ struct Cli {
     #[arg(long, default_value_t = NonZeroUsize::new(10).unwrap_or(NonZeroUsize::MIN))]
     episode: NonZeroUsize,
 
+    /// Limit the random choices to those of a former version of this program, as for a kept seed
+    #[arg(long, value_name = "N", default_value_t = GENERATION)]
+    generation: u32,
+
     /// The haul to test [default: the one that was built with this program]
     #[arg(long, value_name = "FILE")]
     haul: Option<PathBuf>,
@@ -50,7 +56,7 @@ struct Cli {
     #[arg(long, value_name = "DIR")]
     work: Option<PathBuf>,
 
-    /// Stop at the first failure and keep its trees
+    /// Stop at the first failure; keep its trees, mounts and servers
     #[arg(long)]
     keep: bool,
 
@@ -104,7 +110,9 @@ fn begin(cli: &Cli) -> io::Result<ExitCode> {
         .tempdir_in(parent)?
         .path()
         .canonicalize()?;
-    let code = if is_root() && may_unshare() { begin_inside(&work)? } else { play(cli, &work)? };
+    // Mounts that are to stay must not be in a namespace that ends with this program.
+    let is_inside = is_root() && !cli.keep && may_unshare();
+    let code = if is_inside { begin_inside(&work)? } else { play(cli, &work)? };
     if cli.keep {
         writeln!(io::stderr(), "left: {}", work.display())?;
     } else {
@@ -135,10 +143,14 @@ fn begin_inside(work: &Path) -> io::Result<ExitCode> {
 }
 
 fn play(cli: &Cli, work: &Path) -> io::Result<ExitCode> {
-    // The first process of a PID namespace ignores signals for which it has no handler.
+    // The first process of a PID namespace ignores signals for which it has no handler. Without namespaces, the first
+    // signal ends the play after a step, so that nothing stays mounted, and the second one ends this program.
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let at_once = Arc::new(AtomicBool::new(cli.inside.is_some()));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        let always = Arc::new(AtomicBool::new(true));
-        signal_hook::flag::register_conditional_shutdown(signal, 130, always)?;
+        signal_hook::flag::register_conditional_shutdown(signal, 130, at_once.clone())?;
+        signal_hook::flag::register(signal, at_once.clone())?;
+        signal_hook::flag::register(signal, interrupted.clone())?;
     }
     // Unprivileged users need access.
     fs::set_permissions(work, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
@@ -146,8 +158,14 @@ fn play(cli: &Cli, work: &Path) -> io::Result<ExitCode> {
     let programs = Programs { haul: haul(cli)?, home: work.join("home") };
     fs::create_dir(&programs.home)?;
     fs::set_permissions(&programs.home, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
-    let mut campaign =
-        Campaign { cli, programs, work: work.to_owned(), failures: 0, counts: Vec::new() };
+    let mut campaign = Campaign {
+        cli,
+        programs,
+        work: work.to_owned(),
+        failures: 0,
+        counts: Vec::new(),
+        interrupted,
+    };
     campaign.play()?;
     campaign.summarize()
 }
@@ -183,6 +201,8 @@ struct Campaign<'a> {
     programs: Programs,
     work: PathBuf,
     failures: usize,
+    /// Set by a signal.
+    interrupted: Arc<AtomicBool>,
     counts: Vec<(&'static str, Counts, Duration)>,
 }
 
@@ -205,7 +225,7 @@ impl Campaign<'_> {
         };
         if cli.seed.is_some() {
             for kind in kinds {
-                self.episode(kind, first, cli.steps)?;
+                self.episode(kind, first, cli.steps, cli.generation)?;
                 if self.must_stop() {
                     break;
                 }
@@ -217,7 +237,7 @@ impl Campaign<'_> {
         while done < cli.steps && !kinds.is_empty() {
             let turn = (seed - first) as usize % kinds.len();
             let steps = cli.episode.get().min(cli.steps - done);
-            if self.episode(kinds[turn], seed, steps)? {
+            if self.episode(kinds[turn], seed, steps, cli.generation)? {
                 done += steps;
             } else {
                 kinds.remove(turn);
@@ -248,16 +268,27 @@ impl Campaign<'_> {
         let Some(kind) = ALL.iter().find(|kind| kind.name == kept.target) else {
             return Err(io::Error::other(format!("no target is called '{}'", kept.target)));
         };
-        self.episode(*kind, kept.seed, kept.steps).map(drop)
+        self.episode(*kind, kept.seed, kept.steps, kept.generation).map(drop)
     }
 
-    /// With `--keep`, whether a failure has occurred.
+    /// Whether a signal has arrived, or with `--keep` a failure has occurred.
     fn must_stop(&self) -> bool {
+        self.must_leave() || self.interrupted.load(Ordering::Relaxed)
+    }
+
+    /// Whether the target of the last episode stays as it is.
+    fn must_leave(&self) -> bool {
         self.cli.keep && self.failures > 0
     }
 
     /// Plays one seed on one target; `false` if the target is not available.
-    fn episode(&mut self, kind: Kind, seed: u64, steps: usize) -> io::Result<bool> {
+    fn episode(
+        &mut self,
+        kind: Kind,
+        seed: u64,
+        steps: usize,
+        generation: u32,
+    ) -> io::Result<bool> {
         let name = kind.name;
         let work = self.work.join(format!("{name}-{seed}"));
         fs::create_dir(&work)?;
@@ -270,7 +301,10 @@ impl Campaign<'_> {
             }
         };
         let started = Instant::now();
-        let mut episode = Episode::new(seed, &target, &self.programs).traced();
+        let mut episode = Episode::new(seed, &target, &self.programs)
+            .of_generation(generation)
+            .until(&self.interrupted)
+            .traced();
         let ended = episode.run(steps)?;
         let counts = episode.counts;
         let mut err = io::stderr().lock();
@@ -282,7 +316,11 @@ impl Campaign<'_> {
         if let Err(failure) = ended {
             self.failures += 1;
             let step = failure.step;
-            writeln!(err, "\nFAILED: haul-torture --seed {seed} --target {name} --steps {step}")?;
+            write!(err, "\nFAILED: haul-torture --seed {seed} --target {name} --steps {step}")?;
+            if generation != GENERATION {
+                write!(err, " --generation {generation}")?;
+            }
+            writeln!(err)?;
             writeln!(err, "{}", failure.report)?;
         }
         drop(err);
@@ -294,11 +332,17 @@ impl Campaign<'_> {
             }
             None => self.counts.push((name, counts, elapsed)),
         }
-        if !self.must_stop() {
+        if self.must_leave() {
+            let commands = target.leave();
+            if !commands.is_empty() {
+                writeln!(io::stderr(), "mounts and servers are left; to take them down:")?;
+            }
+            for command in commands {
+                writeln!(io::stderr(), "    {command}")?;
+            }
+        } else {
             drop(target);
             fs::remove_dir_all(&work)?;
-        } else {
-            std::mem::forget(target);
         }
         Ok(true)
     }
@@ -313,6 +357,10 @@ impl Campaign<'_> {
                  copied, {without_oracle} without a comparison with rsync, {:.0} s",
                 time.as_secs_f64()
             )?;
+        }
+        if self.interrupted.load(Ordering::Relaxed) {
+            writeln!(out, "interrupted")?;
+            return Ok(ExitCode::from(130));
         }
         if self.failures > 0 {
             writeln!(out, "{} failures", self.failures)?;

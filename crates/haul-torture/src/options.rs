@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 
 use crate::chance::Chance;
+use crate::deletion::Deletion;
 use crate::filter::Filter;
 
 /// `--overwrite`.
@@ -84,6 +85,10 @@ pub struct Options {
     pub preserve: Preserve,
     /// `--delete`: whether entries that the source lacks are removed.
     pub delete: bool,
+    /// What `--delete` may remove.
+    pub deletion: Deletion,
+    /// Whether the trees have ACLs, which rsync copies only with `-A`; haul takes them for extended attributes.
+    pub acls: bool,
     /// `--include` and `--exclude`.
     pub filter: Filter,
     /// Whether a manifest is written.
@@ -155,6 +160,8 @@ impl Options {
             overwrite,
             preserve,
             delete: form == Form::Sync && chance.one_in(2),
+            deletion: Deletion::default(),
+            acls: false,
             filter,
             manifest: may_manifest && chance.one_in(6),
             tuning,
@@ -172,6 +179,7 @@ impl Options {
         arguments.extend(self.preserve_argument.clone());
         if self.delete {
             arguments.push("--delete".into());
+            arguments.extend(self.deletion.arguments());
         }
         if self.manifest {
             arguments.push("--manifest".into());
@@ -179,6 +187,14 @@ impl Options {
         arguments.extend(self.tuning.iter().map(|word| (*word).to_owned()));
         arguments.extend(self.filter.arguments());
         arguments.into_iter().map(OsString::from).collect()
+    }
+
+    /// The options that rsync has, too: its `--max-delete` removes up to the limit, and an empty source removes
+    /// everything.
+    #[must_use]
+    pub fn of_rsync(&self) -> Self {
+        let deletion = Deletion { limit: None, from_empty: true, ..self.deletion };
+        Self { deletion, ..self.clone() }
     }
 
     /// The equivalent arguments for rsync, without the two locations.
@@ -191,8 +207,11 @@ impl Options {
             (preserve.times, "-t"),
             (preserve.owner, "-og"),
             (preserve.xattrs, "-X"),
+            // It implies `-p`.
+            (preserve.xattrs && preserve.mode && self.acls, "-A"),
             (preserve.links, "-H"),
             (self.delete, "--delete"),
+            (self.delete && self.deletion.ignore_errors, "--ignore-errors"),
             (self.overwrite == Overwrite::Never, "--ignore-existing"),
             (self.overwrite == Overwrite::Always, "--ignore-times"),
             (self.overwrite == Overwrite::Newer, "--update"),

@@ -19,6 +19,9 @@ pub enum Rule {
     /// rsync deletes nothing any more after it failed to list a directory of the destination, as happens where
     /// `--ignore-existing` keeps a file, or a link to a file or to itself, in the place of a directory.
     NoDeletionAfterErrors,
+    /// haul removes nothing from a directory that it cannot list in the source; `rsync --ignore-errors` removes
+    /// everything from it. haul gives it the source's mode; rsync may leave it writable.
+    UnlistedDirectories,
     /// `--overwrite newer` replaces only files that were modified before the source, and does not change others.
     /// `rsync --update` also replaces files of the same time and another size, and sets mode and owner of the files
     /// that it skips.

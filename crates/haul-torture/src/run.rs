@@ -189,7 +189,8 @@ fn line(words: &[OsString]) -> String {
     words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
 }
 
-fn quoted(word: &OsStr) -> String {
+/// A word of a command line, quoted for a shell if necessary.
+pub(crate) fn quoted(word: &OsStr) -> String {
     let text = word.to_string_lossy();
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_=./,:@%+".contains(letter);
     if !text.is_empty() && text.chars().all(plain) {

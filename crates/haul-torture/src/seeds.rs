@@ -10,6 +10,8 @@ pub struct Kept {
     pub target: String,
     /// The number of steps up to the one that failed.
     pub steps: usize,
+    /// The generation of random choices that the seed was found with.
+    pub generation: u32,
 }
 
 const KEPT: &str = include_str!("../seeds/kept.txt");
@@ -30,11 +32,13 @@ fn parse(text: &str) -> Result<Vec<Kept>, String> {
         if words.is_empty() {
             continue;
         }
-        let wrong = || format!("seeds/kept.txt: '{line}' is not: seed target steps # cause");
-        let [seed, target, steps] = words[..] else { return Err(wrong()) };
+        let wrong =
+            || format!("seeds/kept.txt: '{line}' is not: seed target steps generation # cause");
+        let [seed, target, steps, generation] = words[..] else { return Err(wrong()) };
         let seed = seed.parse().map_err(|_| wrong())?;
         let steps = steps.parse().map_err(|_| wrong())?;
-        found.push(Kept { seed, target: target.to_owned(), steps });
+        let generation = generation.parse().map_err(|_| wrong())?;
+        found.push(Kept { seed, target: target.to_owned(), steps, generation });
     }
     Ok(found)
 }
@@ -48,7 +52,8 @@ mod tests {
         for kept in kept().unwrap() {
             assert!(crate::target::ALL.iter().any(|kind| kind.name == kept.target), "{kept:?}");
         }
-        assert_eq!(parse("7 disk 3 # why").unwrap()[0].steps, 3);
-        assert!(parse("7 disk # why").is_err());
+        let parsed = &parse("7 disk 3 1 # why").unwrap()[0];
+        assert_eq!((parsed.steps, parsed.generation), (3, 1));
+        assert!(parse("7 disk 3 # why").is_err());
     }
 }

@@ -8,6 +8,7 @@ use futures_util::stream;
 use haul_storage::{Metadata, RelPath};
 use tokio::sync::mpsc;
 
+use super::removal::put_back;
 use crate::context::Context;
 use crate::job::NumberedJob;
 
@@ -91,7 +92,13 @@ async fn finish_one(context: &Context, finish: &Finish) {
     let outcome = async {
         let settings = &context.settings;
         let found = if settings.preserve.xattrs {
-            let found = job.source.metadata(&finish.source).await?;
+            let found = match job.source.metadata(&finish.source).await {
+                Ok(found) => found,
+                Err(error) => {
+                    put_back(&finish.job, &finish.destination, finish.restore).await;
+                    return Err(error);
+                }
+            };
             // Removing source files has changed its time.
             let modified =
                 if settings.remove_source { finish.metadata.modified } else { found.modified };
@@ -100,7 +107,12 @@ async fn finish_one(context: &Context, finish: &Finish) {
             finish.metadata.clone()
         };
         let mut wanted = context.wanted_metadata(found, &finish.job, &finish.destination, true);
-        wanted.mode = wanted.mode.or(finish.restore);
+        if wanted.mode.is_none() && wanted.xattrs.is_some() {
+            // An ACL that is set or removed changes the mode, so it comes last.
+            put_back(&finish.job, &finish.destination, finish.restore).await;
+        } else {
+            wanted.mode = wanted.mode.or(finish.restore);
+        }
         if context.cancel.is_cancelled() {
             // The time is set once the directory is complete. The mode is set together with owner and ACL, since
             // without them it could give rights to the wrong group.

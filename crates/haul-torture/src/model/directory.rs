@@ -1,13 +1,12 @@
-//! The model of directories: creating and finishing them, conflicts with other entries, and `--delete`.
-
-use std::collections::BTreeSet;
+//! The model of directories: creating and finishing them, and conflicts with other entries.
 
 use haul_storage::is_part_name;
 
+use super::acl::{follow_mode, mode_with_attributes};
 use super::{Model, SET_ID, UMASK, Want};
 use crate::options::Overwrite;
 use crate::rule::Rule;
-use crate::tree::{Attributes, Kind, Name, base, is_below, parent};
+use crate::tree::{Attributes, Kind, base, parent};
 
 impl Model<'_> {
     /// Models the copy of a source directory with everything below it. Files are deferred to `self.files`.
@@ -46,6 +45,23 @@ impl Model<'_> {
             self.rule(name, if fresh { Rule::NewMode } else { Rule::AttributesBringModes });
         }
         let source = self.source;
+        if self.is_unlisted(name) {
+            self.has_unlisted = true;
+            self.fail(name, "the directory cannot be listed");
+            self.rule(name, Rule::UnlistedDirectories);
+            let preserve = self.options.preserve;
+            let mut names = source.0[name].attributes.keys();
+            if preserve.xattrs && self.keeps.xattrs && names.any(|name| name.starts_with(b"user."))
+            {
+                // Its attributes cannot be read, and it does not get a mode without its ACL.
+                if let Some(want) = self.wanted.tree.get_mut(name).filter(|_| fresh) {
+                    want.mode = None;
+                }
+                return;
+            }
+            self.finish_directory(name);
+            return;
+        }
         for child in source.children(name) {
             let node = &source.0[child];
             if is_part_name(base(child)) {
@@ -67,24 +83,30 @@ impl Model<'_> {
             }
         }
         if self.options.delete && !fresh {
-            self.delete_extra(name);
+            self.on_both.push(name.to_vec());
         }
         self.finish_directory(name);
+    }
+
+    /// Whether the user may not list a directory of the source, which belongs to the user.
+    fn is_unlisted(&self, name: &[u8]) -> bool {
+        self.runner.user != 0 && self.source.0[name].mode & 0o400 == 0
     }
 
     /// A directory as it is created, before it is finished.
     pub(super) fn fresh_directory(&mut self, name: &[u8]) -> Want {
         let (user, group) = self.creator(name);
         let token = self.token();
+        let inherits = self.inherits_acl(name);
         Want {
             kind: Some(Kind::Directory),
-            mode: self.keeps.mode.then_some(0o777 & !UMASK),
+            mode: (self.keeps.mode && !inherits).then_some(0o777 & !UMASK),
             mode_open: 0o2000,
             user,
             group,
             time: None,
             exact_time: None,
-            attributes: Some(Attributes::new()),
+            attributes: (!inherits).then(Attributes::new),
             token,
             links_open: false,
         }
@@ -136,7 +158,12 @@ impl Model<'_> {
             }
         }
         if preserve.xattrs && self.keeps.xattrs {
+            if !preserve.mode {
+                want.mode = mode_with_attributes(want.mode, want.attributes.as_ref(), node);
+            }
             want.attributes = Some(node.attributes.clone());
+        } else if preserve.mode && self.keeps.mode {
+            follow_mode(want);
         }
     }
 
@@ -150,6 +177,10 @@ impl Model<'_> {
         if !self.options.delete {
             self.rule(name, Rule::NoRoomWithoutDelete);
             self.fail(name, "a directory is where something else is to go");
+            return false;
+        }
+        if self.options.deletion.limit.is_some() {
+            self.fail(name, "--max-delete protects the directory in the way");
             return false;
         }
         if self.options.overwrite == Overwrite::Never {
@@ -178,77 +209,17 @@ impl Model<'_> {
     }
 
     /// Whether rsync has to make an existing entry writable before it removes it or something in it.
-    fn gets_writable(&self, name: &[u8]) -> bool {
+    pub(super) fn gets_writable(&self, name: &[u8]) -> bool {
         let node = self.before.0.get(name);
         self.runner.user != 0 && node.is_some_and(|node| node.mode & 0o200 == 0)
     }
 
     /// Removes one entry.
-    fn remove_one(&mut self, name: &[u8]) {
+    pub(super) fn remove_one(&mut self, name: &[u8]) {
         let removed = self.wanted.tree.remove(name);
         let is_directory = removed.is_some_and(|want| want.kind == Some(Kind::Directory));
         if !is_directory && self.gets_writable(name) {
             self.rule(name, Rule::RemovedNamesGetWritable);
         }
-    }
-
-    /// Whether the source has an included entry of this name. Its type matters: `--exclude=build/` excludes `build`
-    /// only if it is a directory.
-    fn has_source(&self, name: &[u8]) -> bool {
-        let node = self.source.0.get(name);
-        node.is_some_and(|node| self.options.filter.takes(name, node.kind == Kind::Directory))
-    }
-
-    /// Removes the entries of a destination directory that the source does not have (`--delete`).
-    pub(super) fn delete_extra(&mut self, directory: &[u8]) {
-        let extra: Vec<Name> = self
-            .wanted
-            .tree
-            .keys()
-            .filter(|name| !name.is_empty() && parent(name) == directory)
-            .filter(|name| !self.has_source(name))
-            .cloned()
-            .collect();
-        for name in extra {
-            if is_part_name(base(&name)) {
-                self.rule(&name, Rule::OwnNames);
-                continue;
-            }
-            if self.runner.user != 0 {
-                self.rule(&name, Rule::ReadOnlyDirectories);
-            }
-            let is_directory = self.wanted.tree[&name].kind == Some(Kind::Directory);
-            if self.options.filter.takes(&name, is_directory) {
-                self.remove(&name);
-            }
-        }
-    }
-
-    /// Removes the entry at `name` and everything below it that is not excluded. Returns true if nothing
-    /// is left.
-    pub(super) fn remove(&mut self, name: &[u8]) -> bool {
-        let mut stays = BTreeSet::new();
-        let below: Vec<Name> =
-            self.wanted.tree.keys().filter(|other| is_below(other, name)).cloned().collect();
-        // The keys are sorted, so a directory comes before its entries.
-        for other in &below {
-            let is_directory = self.wanted.tree[other].kind == Some(Kind::Directory);
-            let taken = self.options.filter.takes(other, is_directory);
-            let is_inside = stays.iter().any(|staying: &Name| is_below(other, staying));
-            if !taken || is_inside {
-                stays.insert(other.clone());
-            }
-        }
-        for other in below.into_iter().chain([name.to_vec()]) {
-            if stays.contains(&other) {
-                continue;
-            }
-            if !stays.iter().any(|staying| is_below(staying, &other)) {
-                self.remove_one(&other);
-            } else if self.gets_writable(&other) {
-                self.rule(&other, Rule::ReadOnlyDirectories);
-            }
-        }
-        stays.is_empty()
     }
 }

@@ -1,5 +1,6 @@
 //! The model of files and links: left, kept, adjusted or replaced, alone or with their other hard links.
 
+use super::acl::{follow_mode, mode_with_attributes, without_acl};
 use super::{Model, SET_ID, Token, UMASK, Verdict, Want};
 use crate::options::Overwrite;
 use crate::rule::Rule;
@@ -88,20 +89,23 @@ impl Model<'_> {
         let preserve = self.options.preserve;
         // The mode of the replaced file, which is open if the names of one file contradict each other.
         let usual = match self.wanted.tree.get(name) {
-            Some(Want { kind: Some(Kind::File { .. }), mode, .. }) => mode.map(|mode| mode & 0o777),
+            Some(Want { kind: Some(Kind::File { .. }), mode, attributes, .. }) => {
+                without_acl(*mode, attributes.as_ref()).map(|mode| mode & 0o777)
+            }
             _ => Some(0o666 & !UMASK),
         };
         self.second_before_1970(name);
         let (user, group) = self.creator(name);
+        let inherits = self.inherits_acl(name);
         let mut want = Want {
             kind: Some(node.kind.clone()),
-            mode: usual.filter(|_| self.keeps.mode),
+            mode: usual.filter(|_| self.keeps.mode && !inherits),
             mode_open: 0,
             user,
             group,
             time: (preserve.times && self.keeps.times).then(|| self.keeps.time(node.time)),
             exact_time: Some(node.time),
-            attributes: Some(Attributes::new()),
+            attributes: (!inherits).then(Attributes::new),
             token,
             links_open: false,
         };
@@ -114,6 +118,9 @@ impl Model<'_> {
             self.rule(name, Rule::NewMode);
         }
         if preserve.xattrs && self.keeps.xattrs {
+            if !preserve.mode {
+                want.mode = mode_with_attributes(want.mode, want.attributes.as_ref(), node);
+            }
             want.attributes = Some(self.file_attributes(name));
         }
         self.wanted.tree.insert(name.to_vec(), want);
@@ -184,7 +191,12 @@ impl Model<'_> {
                 }
             }
             if let Some(attributes) = &attributes {
+                if mode.is_none() {
+                    want.mode = mode_with_attributes(want.mode, want.attributes.as_ref(), node);
+                }
                 want.attributes = Some(attributes.clone());
+            } else if mode.is_some() {
+                follow_mode(want);
             }
         }
         for name in loses_set_id {
@@ -205,6 +217,9 @@ impl Model<'_> {
             self.overwrite_rules(name, *verdict);
             // rsync may link a name that is up to date to one that it copies.
             self.second_before_1970(name);
+            if self.options.preserve.xattrs && !self.options.preserve.mode {
+                self.rule(name, Rule::AttributesBringModes);
+            }
         }
         if verdicts.contains(&Verdict::Leave) {
             self.group_with_left(names, &verdicts);
@@ -305,11 +320,15 @@ impl Model<'_> {
             let of = |name: &Name| self.wanted.tree.get(name).and_then(get);
             names.iter().all(|name| of(name) == of(&names[0]))
         };
+        let inherits = names
+            .iter()
+            .any(|name| self.wanted.tree.get(name).is_some_and(|want| want.attributes.is_none()));
         let (one_mode, one_group) = (all(&|want| want.mode), all(&|want| want.group));
         for name in names {
             if let Some(want) = self.wanted.tree.get_mut(name) {
                 want.mode = want.mode.filter(|_| one_mode);
                 want.group = want.group.filter(|_| one_group);
+                want.attributes = want.attributes.take().filter(|_| !inherits);
             }
         }
     }

@@ -4,6 +4,8 @@
 //! The model is independent of haul's implementation. Where a result may depend on the order of operations,
 //! or is not specified (the time of a directory from which an entry was removed), it leaves the field open.
 
+mod acl;
+mod deletion;
 mod directory;
 mod file;
 mod kept_link;
@@ -82,6 +84,11 @@ pub struct Runner {
     pub group: u32,
 }
 
+/// The user of this process.
+pub(crate) fn me() -> Runner {
+    Runner { user: rustix::process::geteuid().as_raw(), group: rustix::process::getegid().as_raw() }
+}
+
 /// The umask of every run.
 pub const UMASK: u32 = 0o022;
 
@@ -104,6 +111,8 @@ pub fn wanted(
         wanted,
         files: Vec::new(),
         kept_links: Vec::new(),
+        on_both: Vec::new(),
+        has_unlisted: false,
         touched: HashMap::new(),
         next: 0,
     };
@@ -161,6 +170,10 @@ struct Model<'a> {
     files: Vec<Name>,
     /// Links that rsync keeps in the place of directories.
     kept_links: Vec<Name>,
+    /// Directories that both sides have, from which `--delete` removes what the source does not have.
+    on_both: Vec<Name>,
+    /// Whether the listing of a source directory fails.
+    has_unlisted: bool,
     /// Existing files whose metadata was adjusted, with the source that they were adjusted to.
     touched: HashMap<Token, Name>,
     next: u64,
@@ -182,6 +195,7 @@ impl Model<'_> {
         for names in groups.into_values() {
             self.group(&names);
         }
+        self.delete();
         // A link that `--overwrite never` leaves in place of a file has no digest.
         let is_file = |name: &&Name| {
             let want = self.wanted.tree.get(*name);

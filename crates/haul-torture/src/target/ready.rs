@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::keeps::Keeps;
 use crate::grow::Features;
+use crate::run::quoted;
 use crate::tree::Tree;
 
 /// A destination for copies. Dropping it unmounts its file systems and stops its server.
@@ -52,6 +53,13 @@ impl Target {
         self.comparable(Tree::read_at_rest(root))
     }
 
+    /// Leaves all mounts and servers as they are. Returns the shell commands that take them down, in order.
+    pub fn leave(mut self) -> Vec<String> {
+        let commands = self.guards.iter().map(Guard::command).collect();
+        self.guards.drain(..).for_each(std::mem::forget);
+        commands
+    }
+
     fn comparable(&self, tree: io::Result<Tree>) -> io::Result<Tree> {
         if self.renames { tree.map(Tree::canonical) } else { tree }
     }
@@ -66,6 +74,17 @@ pub enum Guard {
     Loop(PathBuf),
     /// A server.
     Process(std::process::Child),
+}
+
+impl Guard {
+    /// The shell command that does the same as dropping it.
+    fn command(&self) -> String {
+        match self {
+            Self::Mount(point) => format!("umount -l {}", quoted(point.as_os_str())),
+            Self::Loop(device) => format!("losetup --detach {}", quoted(device.as_os_str())),
+            Self::Process(child) => format!("kill {}", child.id()),
+        }
+    }
 }
 
 impl Drop for Guard {

@@ -141,6 +141,45 @@ fn acls_are_those_of_the_source() {
     assert_eq!((get(&session, "dst/small").len(), mode(&session, "dst/small")), (0, 0o755));
 }
 
+/// Formerly, the mode of the replaced file, or that of the directory before it was opened, became the mask.
+#[test]
+fn without_modes_an_acl_sets_the_mode_of_what_it_is_copied_to() {
+    if !has_tools() {
+        return;
+    }
+    let hex = acl(5);
+    let large = |byte: u8| vec![byte; 9 << 20];
+    let session = Session::new().file("src/d/small", "new").file("src/d/large", large(1));
+    let session = session.file("dst/d/small", "x").file("dst/d/large", large(2));
+    for name in ["d", "d/small", "d/large"] {
+        set(&session, &format!("src/{name}"), "system.posix_acl_access", &hex);
+        set_mode(&session, &format!("dst/{name}"), if name == "d" { 0o500 } else { 0o600 });
+    }
+    session.haul("cp -q --preserve=times,xattrs src/ dst").status(0);
+    for name in ["d", "d/small", "d/large"] {
+        let [source, copy] = ["src", "dst"].map(|root| format!("{root}/{name}"));
+        assert_eq!(get(&session, &copy), get(&session, &source), "{name}");
+        assert_eq!(mode(&session, &copy), 0o775, "{name}");
+    }
+}
+
+/// Formerly, the file's group got the rights of the mask.
+#[test]
+fn a_copy_that_replaces_a_file_with_an_acl_gives_the_group_no_more_rights() {
+    if !has_tools() {
+        return;
+    }
+    let session = Session::new().file("src/small", "new").file("src/large", vec![1; 9 << 20]);
+    let session = session.file("dst/small", "x").file("dst/large", vec![2; 9 << 20]);
+    for name in ["dst/small", "dst/large"] {
+        set(&session, name, "system.posix_acl_access", &acl(0));
+    }
+    session.haul("cp -q --preserve=times src/ dst").status(0);
+    for name in ["dst/small", "dst/large"] {
+        assert_eq!((get(&session, name).len(), mode(&session, name)), (0, 0o750), "{name}");
+    }
+}
+
 /// The kernel clears set-ID bits and capabilities of a file whose owner changes.
 #[test]
 fn set_id_bits_and_capabilities_that_a_change_of_owner_clears_are_set_again() {
