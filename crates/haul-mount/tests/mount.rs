@@ -373,7 +373,9 @@ fn ends_after(mut child: Child, signal: &str) {
 #[test]
 fn a_process_that_waits_for_a_server_can_be_interrupted() {
     let storage = MemoryStorage::new();
-    storage.add_file("file", content(1 << 20));
+    // One for each signal: a read joins what an earlier one has requested.
+    storage.add_file("INT", content(1 << 20));
+    storage.add_file("KILL", content(1 << 20));
     storage.add_file("slow", "content");
     storage.faults().on(Operation::Stat).path("slow").stall();
     storage.faults().on(Operation::Read).stall();
@@ -384,12 +386,12 @@ fn a_process_that_waits_for_a_server_can_be_interrupted() {
         eventually(PATIENCE, "no request", || storage.faults().count(Operation::Stat) > stats);
         ends_after(child, signal);
         let reads = storage.faults().count(Operation::Read);
-        let child = waiting("cat", &shown.path("file"));
+        let child = waiting("cat", &shown.path(signal));
         eventually(PATIENCE, "no request", || storage.faults().count(Operation::Read) > reads);
         ends_after(child, signal);
     }
     // The mount still works.
-    assert_eq!(names(&shown.path("")), ["file", "slow"]);
+    assert_eq!(names(&shown.path("")), ["INT", "KILL", "slow"]);
 }
 
 /// Formerly, `stat` failed in every program that had a signal of the end of a child pending.

@@ -268,12 +268,12 @@ fn a_cache_serves_one_mount_at_a_time_and_outlives_it() {
         let start = Instant::now();
         let status = loop {
             let status = session.haul("mount --status mnt --json").status(0).objects().remove(0);
-            if status["cache"]["blocks"] == 8 {
+            if status["cache"]["blocks"] == 16 {
                 break status;
             }
             assert!(start.elapsed() < PATIENCE, "{status}");
         };
-        assert_eq!(status["disk_hits"] == 8, !is_first, "{status}");
+        assert_eq!(status["disk_hits"] == 16, !is_first, "{status}");
         session
             .haul("mount --cache-dir cache data mnt2")
             .status(1)
