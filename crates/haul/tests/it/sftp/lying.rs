@@ -50,7 +50,8 @@ fn impossible_responses_are_errors_and_leave_no_file() {
             let ran = sftp.haul("cp --retries 1 @/src dst").status(1);
             // A file that fits into one response is longer than its size.
             let is_longer = matches!(quirk, Quirk::TooMuch) && length == 1000;
-            let text = if is_longer { "it changed while being read" } else { text };
+            let text =
+                if is_longer { "the server reported 1000 bytes and sent more" } else { text };
             assert!(ran.err().contains(text), "{quirk:?}, {length}: {}", ran.err());
             assert!(!sftp.session.has("dst/src/f"), "{quirk:?}, {length}");
         }
