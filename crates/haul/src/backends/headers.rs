@@ -126,16 +126,37 @@ impl CookieFiles {
             return Ok(());
         }
         let mut all: Vec<Cookie> = Vec::new();
-        let each = of_hosts.iter().flatten();
-        // Cookies that one host has set replace those that another host still has as loaded.
-        let (loaded, set): (Vec<_>, Vec<_>) = each.partition(|cookie| self.loaded.contains(cookie));
-        let before = if of_hosts.is_empty() { self.loaded.iter().collect() } else { loaded };
-        for cookie in before.into_iter().chain(set) {
+        // Each host began with all loaded cookies: one that a host no longer has was removed or replaced by its server.
+        let is_kept = |cookie: &&Cookie| of_hosts.iter().all(|host| host.contains(cookie));
+        let kept = self.loaded.iter().filter(is_kept);
+        let set = of_hosts.iter().flatten().filter(|cookie| !self.loaded.contains(cookie));
+        for cookie in kept.chain(set) {
             all.retain(|known| !cookie.replaces(known));
             all.push(cookie.clone());
         }
         let text: String = all.iter().filter_map(Cookie::line).collect();
         replace_private(file, format!("{TITLE}{text}").as_bytes())
             .map_err(|error| (file.as_path(), io_cause(&error)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Formerly, it came back with the jar of another host of the command.
+    #[test]
+    fn a_cookie_that_one_server_has_removed_is_not_saved() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("cookies");
+        let of = |lines: &[&str]| cookies::read(lines.concat().as_bytes()).unwrap();
+        let kept = "example.org\tFALSE\t/\tFALSE\t9999999999\tkept\t1\n";
+        let removed = "example.org\tFALSE\t/\tFALSE\t9999999999\tremoved\t1\n";
+        let set = "example.org\tFALSE\t/\tFALSE\t9999999999\tset\t1\n";
+        let files =
+            CookieFiles { loaded: of(&[kept, removed]), save: Some(file.clone()), is_copy: false };
+        files.save(&[of(&[kept]), of(&[kept, removed, set])]).unwrap();
+        let saved = cookies::read(&fs::read(&file).unwrap()).unwrap();
+        assert_eq!(saved, of(&[kept, set]));
     }
 }
