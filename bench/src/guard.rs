@@ -127,15 +127,16 @@ pub fn unshare_mounts() -> io::Result<bool> {
 ///
 /// # Errors
 /// Those of [`unshare_mounts`].
-pub fn unshare_mounts_once() -> io::Result<()> {
+pub fn unshare_mounts_once() -> io::Result<bool> {
     thread_local! {
-        static IS_DONE: Cell<bool> = const { Cell::new(false) };
+        static DONE: Cell<Option<bool>> = const { Cell::new(None) };
     }
-    if !IS_DONE.get() {
-        unshare_mounts()?;
-        IS_DONE.set(true);
-    }
-    Ok(())
+    let done = match DONE.get() {
+        Some(done) => done,
+        None => unshare_mounts()?,
+    };
+    DONE.set(Some(done));
+    Ok(done)
 }
 
 /// Makes the kernel kill the child of `command` when the thread that starts it ends.
