@@ -104,7 +104,7 @@ struct ReportArguments {
     /// Write tables here instead of printing them
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
-    /// Write one SVG with the rates of all transfers here; they share a link and a direction
+    /// Write one SVG with the rates of all transfers here; all must have the same link and direction
     #[arg(long, value_name = "FILE")]
     chart: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! Writes all files of a data set into a mount: until they are closed, and until the server has all of them.
+//! Writes all files of a data set into a mount: time until they are closed, and until the server has all of them.
 
 use std::collections::HashSet;
 use std::fs::{self, File};

@@ -20,7 +20,7 @@ struct State {
     set: usize,
 }
 
-/// A host as one member of a budget reaches it.
+/// A host as one member of a budget (a transfer, reader or writer) reaches it.
 #[derive(Debug)]
 pub struct HostLink {
     host: Arc<HostLanes>,

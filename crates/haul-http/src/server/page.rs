@@ -35,7 +35,7 @@ static POLICY: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// Bytes that are not escaped in a link: letters, digits and the unreserved characters of RFC 3986.
+/// What is escaped in a link: every byte but the unreserved characters of RFC 3986 (letters, digits and `-._~`).
 const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Returns the page of a directory.

@@ -30,8 +30,8 @@ use super::xml::{self, DAV, Malformed, Name};
 /// Apache's namespace; davfs2 requests one property of it.
 const APACHE: &str = "http://apache.org/dav/props/";
 
-/// Bytes that are not escaped in a link: letters, digits, slashes and the unreserved characters of
-/// RFC 3986.
+/// What is escaped in a link: every byte but slashes and the unreserved characters of RFC 3986 (letters, digits and
+/// `-._~`).
 const UNRESERVED: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 

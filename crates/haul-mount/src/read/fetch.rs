@@ -238,7 +238,7 @@ impl Flight {
         Self { version, next, end, is_ahead, is_urgent, is_used, is_retry }
     }
 
-    /// Will fetch blocks that the caller has claimed, ahead of a reader. `is_urgent` if that has just begun.
+    /// Will fetch blocks that the caller has claimed, ahead of a process. `is_urgent` if it has read little so far.
     pub(super) fn ahead(version: &Arc<Version>, indices: &Indices<u64>, is_urgent: bool) -> Self {
         version.context.blocks().begin_ahead((indices.end - indices.start) * BLOCK);
         let mut flight = Self::new(version, indices);

@@ -28,8 +28,8 @@ use crate::wire::messages::code::Refusal;
 use crate::wire::messages::{self, to_client, to_server};
 use crate::wire::{FRAME_HEADER, Frame, MIN_VERSION, VERSION, decode};
 
-/// A lane that has dialled waits this long for another one to open the session, then dials again: a server accepts a
-/// Hello within 15 s.
+/// A lane that has dialled waits this long for another one to open the session. Then it drops its connection, because a
+/// server refuses one without a Hello after 15 s, and dials again once the session is open or could not be opened.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A lane whose Hello the server has accepted.
