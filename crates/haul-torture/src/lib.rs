@@ -26,6 +26,7 @@ pub mod grow;
 pub mod model;
 pub mod names;
 pub mod options;
+mod quoted;
 pub mod rule;
 pub mod run;
 pub mod seeds;

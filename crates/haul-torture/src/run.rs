@@ -11,6 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::at;
 use crate::model::Runner;
+use crate::quoted::quoted;
 
 /// Timeout of a run: even on a slow machine no run takes this long unless it hangs.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -187,14 +188,4 @@ impl Ran {
 /// Joins words to a command line, quoted for a shell.
 fn line(words: &[OsString]) -> String {
     words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
-}
-
-/// A word of a command line, quoted for a shell if necessary.
-pub(crate) fn quoted(word: &OsStr) -> String {
-    let text = word.to_string_lossy();
-    let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_=./,:@%+".contains(letter);
-    if !text.is_empty() && text.chars().all(plain) {
-        return text.into_owned();
-    }
-    format!("'{}'", text.replace('\'', "'\\''"))
 }

@@ -21,7 +21,8 @@ use haul_storage::{
 
 use super::folded::fold;
 use super::mount::is_mount;
-use super::removal::{make_writable, put_back, remove, takes};
+use super::removal::{remove, takes};
+use super::writable::{make_writable, put_back};
 use crate::context::Context;
 use crate::job::NumberedJob;
 use crate::marker::{is_stale_marker, remove_stale_marker};

@@ -8,7 +8,7 @@ use futures_util::stream;
 use haul_storage::{Metadata, RelPath};
 use tokio::sync::mpsc;
 
-use super::removal::put_back;
+use super::writable::put_back;
 use crate::context::Context;
 use crate::job::NumberedJob;
 

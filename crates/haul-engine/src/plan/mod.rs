@@ -17,6 +17,7 @@ mod target;
 mod top;
 mod twins;
 mod walk;
+mod writable;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -6,14 +6,12 @@ use futures_util::StreamExt;
 use haul_storage::{Entry, Error, ErrorKind, Metadata, RelPath, Result};
 
 use super::mount::is_mount;
+use super::writable::{make_writable, put_back, writable};
 use crate::context::Context;
 use crate::job::{Job, NumberedJob};
 use crate::overlap::Probe;
 use crate::transfer::{is_backup, move_to_backup};
 use crate::{Action, FileEvent};
-
-/// Permission bits that a directory's owner needs to change its entries.
-const OWNER_WRITES: u32 = 0o300;
 
 /// Entries of a directory that are kept until it is known that the directory is not the source. One with more is listed
 /// twice.
@@ -297,33 +295,8 @@ async fn remove_one(
     }
 }
 
-/// Gives a directory its former mode again after a failure. Errors here are ignored: the failure is reported.
-pub(super) async fn put_back(job: &NumberedJob, directory: &RelPath, mode: Option<u32>) {
-    if mode.is_some() {
-        let metadata = Metadata { mode, ..Metadata::default() };
-        drop(job.job.destination.set_metadata(directory, &metadata).await);
-    }
-}
-
 /// Whether the filter includes an entry of a job's source or destination; `root` is the job's path there.
 pub(super) fn takes(context: &Context, job: &Job, root: &RelPath, entry: &Entry) -> bool {
     let below = entry.path.strip_prefix(root).unwrap_or(entry.path.as_bytes());
     context.settings.filter.takes_in(job, below, entry.is_dir())
-}
-
-/// Lets the owner of a directory change its entries. Returns its former mode if that was necessary. Failures
-/// are ignored: the removals that follow report theirs.
-pub(super) async fn make_writable(job: &NumberedJob, directory: &RelPath) -> Option<u32> {
-    let destination = &job.job.destination;
-    let entry = destination.stat(directory).await.ok()?;
-    let metadata = Metadata { mode: Some(writable(&entry)?), ..Metadata::default() };
-    destination.set_metadata(directory, &metadata).await.ok()?;
-    entry.mode
-}
-
-/// The mode that lets a directory's owner change its entries; `None` if the present one does or is unknown, and
-/// for entries that are no directories.
-pub fn writable(entry: &Entry) -> Option<u32> {
-    let mode = entry.mode.filter(|mode| entry.is_dir() && mode & OWNER_WRITES != OWNER_WRITES)?;
-    Some(mode | 0o700)
 }

@@ -20,11 +20,11 @@ use super::directory::{Directory, Finish};
 use super::folded::{FoldedNames, fold};
 use super::item::{Existing, Item};
 use super::mount::is_mount;
-use super::removal::writable;
 use super::reserved::{Copied, Leftovers};
 use super::settle::{Group, Twin};
 use super::target::Target;
 use super::top::Top;
+use super::writable::writable;
 use crate::context::Context;
 use crate::job::NumberedJob;
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::keeps::Keeps;
 use crate::grow::Features;
-use crate::run::quoted;
+use crate::quoted::quoted;
 use crate::tree::Tree;
 
 /// A destination for copies. Dropping it unmounts its file systems and stops its server.

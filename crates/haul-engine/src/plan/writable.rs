@@ -1,0 +1,33 @@
+//! Modes of directories that their owner has to open to change the entries.
+
+use haul_storage::{Entry, Metadata, RelPath};
+
+use crate::job::NumberedJob;
+
+/// Permission bits that a directory's owner needs to change its entries.
+const OWNER_WRITES: u32 = 0o300;
+
+/// Gives a directory its former mode again after a failure. Errors here are ignored: the failure is reported.
+pub(super) async fn put_back(job: &NumberedJob, directory: &RelPath, mode: Option<u32>) {
+    if mode.is_some() {
+        let metadata = Metadata { mode, ..Metadata::default() };
+        drop(job.job.destination.set_metadata(directory, &metadata).await);
+    }
+}
+
+/// Lets the owner of a directory change its entries. Returns its former mode if that was necessary. Failures
+/// are ignored: the removals that follow report theirs.
+pub(super) async fn make_writable(job: &NumberedJob, directory: &RelPath) -> Option<u32> {
+    let destination = &job.job.destination;
+    let entry = destination.stat(directory).await.ok()?;
+    let metadata = Metadata { mode: Some(writable(&entry)?), ..Metadata::default() };
+    destination.set_metadata(directory, &metadata).await.ok()?;
+    entry.mode
+}
+
+/// The mode that lets a directory's owner change its entries; `None` if the present one does or is unknown, and
+/// for entries that are no directories.
+pub fn writable(entry: &Entry) -> Option<u32> {
+    let mode = entry.mode.filter(|mode| entry.is_dir() && mode & OWNER_WRITES != OWNER_WRITES)?;
+    Some(mode | 0o700)
+}
