@@ -55,7 +55,7 @@ pub(crate) struct Names {
     tree: Mutex<Tree>,
     cache: Arc<Mutex<AttributeCache>>,
     survey: Survey,
-    refreshes: Refreshes,
+    refreshes: Option<Refreshes>,
     local: Option<Local>,
     runtime: Handle,
 }
@@ -142,12 +142,13 @@ impl Names {
 
     /// A file is read: its attributes are requested again before they expire.
     pub(crate) fn on_read(&self, node: u64) {
+        let Some(refreshes) = &self.refreshes else { return };
         let Ok(path) = self.path(node) else { return };
         let known = lock(&self.cache).get(&path, self.now());
         if let Some(Known { entry: Some(_), valid }) = known
             && !self.is_local(&path)
         {
-            self.refreshes.on_read(&path, valid);
+            refreshes.on_read(&path, valid);
         }
     }
 

@@ -47,32 +47,34 @@ impl Drop for InFlight {
 }
 
 impl Refreshes {
+    /// `None` where requests take no time (on a disk), or attributes are not cached.
     pub(crate) fn new(
         storage: &Arc<dyn Storage>,
         cache: &Arc<Mutex<AttributeCache>>,
         started: Instant,
         runtime: &Handle,
-    ) -> Self {
-        Self {
+    ) -> Option<Self> {
+        let age = lock(cache).age();
+        let pays = storage.capabilities().medium == Medium::Link && !age.is_zero();
+        pays.then(|| Self {
             storage: Arc::clone(storage),
             cache: Arc::clone(cache),
             started,
-            age: lock(cache).age(),
+            age,
             runtime: runtime.clone(),
             in_flight: Arc::default(),
-        }
+        })
     }
 
     /// A file is read whose attributes may be used for `valid`. Requests them if that is not for long.
     pub(crate) fn on_read(&self, path: &RelPath, valid: Duration) {
         let earliest = self.age / EARLIEST;
-        if valid > earliest || self.storage.capabilities().medium != Medium::Link {
+        if valid > earliest {
             return;
         }
         let rtt = self.storage.link().rtt.unwrap_or_default();
-        if valid > (rtt * RTTS).clamp(earliest / 2, earliest)
-            || !lock(&self.in_flight).insert(path.clone())
-        {
+        let is_early = valid > (rtt * RTTS).clamp(earliest / 2, earliest);
+        if is_early || !lock(&self.in_flight).insert(path.clone()) {
             return;
         }
         let request = InFlight { path: path.clone(), all: Arc::clone(&self.in_flight) };
@@ -113,7 +115,7 @@ mod tests {
         let entry = Arc::new(storage.stat(&path).await.unwrap());
         let ages = Ages { entry: AGE, missing: AGE, most: 10 };
         let (cache, started) = (Arc::new(Mutex::new(AttributeCache::new(ages))), Instant::now());
-        let refreshes = Refreshes::new(&storage, &cache, started, &Handle::current());
+        let refreshes = Refreshes::new(&storage, &cache, started, &Handle::current()).unwrap();
         // Reads the file until its attributes expire, for 2 ages at most. Returns the number of requests, and the time.
         let read = async || {
             memory.faults().reset_count();

@@ -17,6 +17,7 @@ use tokio::time::sleep;
 
 use super::folded::{FoldedNames, fold};
 use super::mount::is_mount;
+use super::removal::takes;
 use crate::Job;
 use crate::context::Context;
 use crate::room::{DestinationState, Need, part_bytes, stored};
@@ -195,10 +196,9 @@ async fn count_directory(
             _ => names.admit(batch),
         };
         for (entry, is_twin) in admitted {
-            let below = entry.path.strip_prefix(&job.source_path).unwrap_or(entry.path.as_bytes());
             let settings = &context.settings;
             let takes_part = !is_part_name(entry.path.name())
-                && settings.filter.takes_in(job, below, entry.is_dir())
+                && takes(context, job, &job.source_path, &entry)
                 && settings.selection.takes(&entry);
             if !takes_part {
                 continue;

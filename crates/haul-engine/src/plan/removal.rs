@@ -11,6 +11,7 @@ use crate::context::Context;
 use crate::job::{Job, NumberedJob};
 use crate::overlap::Probe;
 use crate::transfer::{is_backup, move_to_backup};
+use crate::tree::ROUNDS;
 use crate::{Action, FileEvent};
 
 /// Entries of a directory that are kept until it is known that the directory is not the source. One with more is listed
@@ -146,7 +147,8 @@ async fn remove_pending(
     if is_mount(device, entry) {
         return Ok(Some(Stays::Mounted));
     }
-    let mut removal = Removal { context, job, device, staying: Staying::default() };
+    let mut removal =
+        Removal { context, job, device, staying: Staying::default(), rounds: HashMap::new() };
     while let Some((next, listed)) = pending.pop() {
         if next.is_dir() && listed.is_none() {
             if job.is_local() && context.roots.ends.is_source(&next) {
@@ -162,9 +164,10 @@ async fn remove_pending(
             Box::pin(removal.clear(&path, pending)).await?;
             continue;
         }
-        let stays = removal.take(next, listed.flatten()).await?;
-        if pending.is_empty() {
-            return Ok(stays);
+        match removal.take(&next, listed.flatten()).await? {
+            Taken::Again => pending.push((next, None)),
+            Taken::Stays(why) if pending.is_empty() => return Ok(Some(why)),
+            Taken::Stays(_) | Taken::Gone => {}
         }
     }
     Ok(None)
@@ -178,6 +181,16 @@ struct Removal<'a> {
     /// That of [`parent_device`].
     device: Option<u64>,
     staying: Staying,
+    /// How often the directories were listed that were not empty afterwards, for no known reason.
+    rounds: HashMap<RelPath, u32>,
+}
+
+/// What has become of an entry.
+enum Taken {
+    Gone,
+    Stays(Stays),
+    /// It is a directory with entries that were not listed: some listings leave entries out while others are removed.
+    Again,
 }
 
 impl Removal<'_> {
@@ -215,7 +228,9 @@ impl Removal<'_> {
                 match why_stays(context, job, self.device, &below) {
                     Some(why) => self.staying.note(directory.clone(), why),
                     None if below.is_dir() => pending.push((below, None)),
-                    None => drop(self.take(below, None).await?),
+                    None => {
+                        self.take(&below, None).await?;
+                    }
                 }
             }
             match listing.next().await {
@@ -226,24 +241,31 @@ impl Removal<'_> {
     }
 
     /// Removes and reports a file, a link, or a directory that has been listed. A directory that stays gets back
-    /// `mode`, its former one. Returns why it stays, if it does.
-    async fn take(&mut self, entry: Entry, mode: Option<u32>) -> Result<Option<Stays>> {
+    /// `mode`, its former one.
+    async fn take(&mut self, entry: &Entry, mode: Option<u32>) -> Result<Taken> {
         let (context, job) = (self.context, self.job);
         let dry_run = context.settings.dry_run;
         let why = self.staying.0.remove(&entry.path);
         let removed = match (dry_run, why) {
             (true, Some(_)) => Removed::NotEmpty,
             (true, None) => Removed::Done,
-            (false, _) => remove_one(context, job, &entry, mode).await?,
+            (false, _) => remove_one(context, job, entry, mode).await?,
         };
         match removed {
-            Removed::Gone => return Ok(None),
+            Removed::Gone => return Ok(Taken::Gone),
             Removed::NotEmpty => {
+                if why.is_none() {
+                    let rounds = self.rounds.entry(entry.path.clone()).or_default();
+                    *rounds += 1;
+                    if *rounds < ROUNDS {
+                        return Ok(Taken::Again);
+                    }
+                }
                 let why = why.unwrap_or(Stays::HasOthers);
                 if let Some(parent) = entry.path.parent() {
                     self.staying.note(parent, why);
                 }
-                return Ok(Some(why));
+                return Ok(Taken::Stays(why));
             }
             Removed::Done if entry.is_dir() => {}
             Removed::Done => self.staying.note_backup(context, &entry.path),
@@ -251,7 +273,7 @@ impl Removal<'_> {
         context.tally.note(FileEvent {
             job: job.index,
             bytes: entry.known_size().unwrap_or(0),
-            path: entry.path,
+            path: entry.path.clone(),
             action: Action::Removed,
             reason: None,
             resumed_bytes: 0,
@@ -259,7 +281,7 @@ impl Removal<'_> {
             private: false,
             dry_run,
         });
-        Ok(None)
+        Ok(Taken::Gone)
     }
 }
 

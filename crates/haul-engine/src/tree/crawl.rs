@@ -10,9 +10,9 @@ use haul_storage::{Entry, EntryStream, Error, ErrorKind, Result, Storage};
 use super::at_once;
 use crate::Cancel;
 
-/// How often a directory is listed if it turns out not to be empty: listings may miss what changes
-/// while they run.
-const ROUNDS: u32 = 3;
+/// How often a directory is listed if it turns out not to be empty: listings may miss what changes while they run. Those
+/// of servers that count entries leave out as many as are removed meanwhile, so each round removes at least half.
+pub(crate) const ROUNDS: u32 = 12;
 
 /// The operation on the entries of a tree.
 pub(super) trait Visitor {

@@ -17,6 +17,7 @@ mod remove;
 mod unfinished;
 
 pub use compare::{CompareOptions, Compared, Comparison, Difference, Side, compare};
+pub(crate) use crawl::ROUNDS;
 pub use emptied::{Left, remove_emptied};
 pub use measure::{Counted, Measured, Totals, measure};
 pub use remove::{Removal, RemoveEvent, remove};

@@ -168,6 +168,19 @@ async fn delete_removes_entries_that_the_source_does_not_have() {
     assert_eq!(destination.paths(), source.paths());
 }
 
+/// The listing leaves out as many entries as are removed while it runs.
+#[tokio::test]
+async fn delete_removes_a_directory_although_its_listings_leave_entries_out() {
+    let source = MemoryStorage::new();
+    let destination = MemoryStorage::builder().listing_by_position().build();
+    source.add_file("keep", "x");
+    destination.add_file("keep", "x");
+    (0..5000).for_each(|at| destination.add_file(format!("old/deep/{at}"), "x"));
+    let outcome = run(job(&source, &destination), Settings { delete: true, ..quick() }).await;
+    outcome.assert_clean();
+    assert_eq!(destination.paths(), source.paths());
+}
+
 /// `--exclude=build/`: a pattern for directories, and a file of that name at the destination. The file is removed,
 /// as by rsync: the source has no file `build`, and its excluded directory does not count.
 #[tokio::test]

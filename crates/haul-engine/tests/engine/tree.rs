@@ -70,6 +70,18 @@ async fn a_file_that_cannot_be_removed_stays_and_the_rest_is_removed() {
     assert!(storage.find(&path("top/e")).await.unwrap().is_none());
 }
 
+/// The listing leaves out as many entries as are removed while it runs.
+#[tokio::test]
+async fn a_directory_is_removed_although_its_listings_leave_entries_out() {
+    let storage = MemoryStorage::builder().listing_by_position().build();
+    (0..3000).for_each(|at| storage.add_file(format!("top/{at}"), "1"));
+    let top = storage.stat(&path("top")).await.unwrap();
+    let (cancel, counted) = (Cancel::default(), Counted::default());
+    let removal = remove(&*storage, top, &counted, false, &cancel, |_| {}).await;
+    assert_eq!((removal.removed.files, removal.removed.directories, removal.failed), (3000, 1, 0));
+    assert!(storage.paths().is_empty());
+}
+
 /// Formerly, they counted once for each name.
 #[tokio::test]
 async fn bytes_of_a_removed_file_with_several_names_count_once() {

@@ -55,17 +55,30 @@ async fn write(storage: &HttpStorage, replaces: Replaces) -> Result<()> {
 }
 
 async fn write_to(storage: &HttpStorage, name: &str, replaces: Replaces) -> Result<()> {
+    let (written, aborted) = attempt(storage, name, replaces).await;
+    aborted?;
+    written
+}
+
+/// Writes a file. Returns how that ended, and the abort after a failure.
+async fn attempt(
+    storage: &HttpStorage,
+    name: &str,
+    replaces: Replaces,
+) -> (Result<()>, Result<()>) {
     let options = CreateOptions { size: Some(SIZE), replaces, ..CreateOptions::default() };
-    let writer = storage.create(&path(name), &options).await?;
+    let writer = match storage.create(&path(name), &options).await {
+        Ok(writer) => writer,
+        Err(error) => return (Err(error), Ok(())),
+    };
     let written = async {
         writer.write_at(0, Block::from(Bytes::from(vec![1; SIZE as usize]))).await?;
         writer.commit(SIZE, &replacing()).await
     };
-    let written = written.await;
-    if written.is_err() {
-        writer.abort(false).await?;
+    match written.await {
+        Ok(()) => (Ok(()), Ok(())),
+        Err(error) => (Err(error), writer.abort(false).await),
     }
-    written
 }
 
 /// Requests that change the file under its final name.
@@ -235,25 +248,8 @@ async fn without_move_a_retry_replaces_what_an_earlier_attempt_has_left() {
             });
         let server = server.await;
         let storage = without_move(&server).await;
-        let options = CreateOptions {
-            size: Some(SIZE),
-            replaces: Replaces::Nothing,
-            ..CreateOptions::default()
-        };
-        let attempt = async || {
-            let writer = storage.create(&path("file"), &options).await?;
-            let block = Block::from(Bytes::from(vec![1; SIZE as usize]));
-            let written = async {
-                writer.write_at(0, block).await?;
-                writer.commit(SIZE, &replacing()).await
-            }
-            .await;
-            if written.is_err() {
-                // The engine ignores that.
-                drop(writer.abort(false).await);
-            }
-            written
-        };
+        // The engine ignores how an abort ends.
+        let attempt = async || attempt(&storage, "file", Replaces::Nothing).await.0;
         let error = attempt().await.unwrap_err();
         assert_eq!(error.retry(), Retry::FromStart, "{kind:?}: {error}");
         attempt().await.unwrap_or_else(|error| panic!("{kind:?}: {error}"));

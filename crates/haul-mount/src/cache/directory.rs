@@ -233,7 +233,7 @@ mod tests {
         for name in [1, 2, u128::MAX] {
             cache.write(&key(name), b"content").unwrap();
         }
-        // A file of somebody else.
+        // No file of the cache.
         fs::write(cache.path().join("ab"), "").unwrap();
         cache.save_order(&[2, 1]).unwrap();
         assert_eq!(cache.blocks().unwrap(), [(2, 7), (1, 7), (u128::MAX, 7)]);

@@ -49,6 +49,7 @@ impl Default for Builder {
                 },
                 read_block: 256 << 10,
                 list_batch: 100,
+                lists_by_position: false,
                 capacity: None,
                 pattern: None,
                 records: false,
@@ -99,6 +100,13 @@ impl Builder {
     /// Sets the number of entries in a batch of a listing (at least 1); 100 by default.
     pub fn with_list_batch(mut self, entries: usize) -> Self {
         self.options.list_batch = entries.max(1);
+        self
+    }
+
+    /// Listings read each batch from a position in the directory, when it is consumed: what is removed meanwhile shifts
+    /// the rest, and as many entries are left out. By default, a listing shows the directory as it was at its beginning.
+    pub fn listing_by_position(mut self) -> Self {
+        self.options.lists_by_position = true;
         self
     }
 

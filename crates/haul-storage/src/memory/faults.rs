@@ -294,8 +294,7 @@ impl When {
         self.add(Effect::Fail(Failure { kind, retry: Some(retry) }));
     }
 
-    /// The call takes effect, but fails: the response got lost. Does nothing to [`Operation::Read`];
-    /// [`Operation::CopyFrom`] fails without effect.
+    /// The call takes effect, but fails: the response got lost. Does nothing to [`Operation::Read`].
     pub fn lose_response(self, kind: ErrorKind) {
         self.add(Effect::LoseResponse(Failure { kind, retry: None }));
     }

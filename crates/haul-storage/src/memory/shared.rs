@@ -32,6 +32,8 @@ pub(super) struct Options {
     pub(super) seen: Seen,
     pub(super) read_block: u64,
     pub(super) list_batch: usize,
+    /// Whether a listing reads each batch from a position when it is consumed.
+    pub(super) lists_by_position: bool,
     pub(super) capacity: Option<u64>,
     pub(super) pattern: Option<Pattern>,
     pub(super) records: bool,

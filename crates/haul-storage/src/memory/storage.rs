@@ -18,6 +18,27 @@ use crate::{
     SmallFile, Space, Storage, StorageExt, Whole, WriteAt, part_name,
 };
 
+impl MemoryStorage {
+    /// The entries of a directory, each batch read from its position when it is consumed.
+    fn listed_by_position(&self, directory: RelPath) -> EntryStream {
+        let shared = Arc::clone(&self.shared);
+        let batch = move |position: usize| {
+            let (shared, directory) = (Arc::clone(&shared), directory.clone());
+            async move {
+                let found = lock(&shared.tree).list(&directory).ok()?;
+                let found = found.into_iter().skip(position).take(shared.options.list_batch);
+                let named =
+                    found.filter_map(|(name, node)| Some((directory.join(&name).ok()?, node)));
+                let batch: Vec<Entry> =
+                    named.map(|(path, node)| shared.entry(path, &node)).collect();
+                let next = position + batch.len();
+                (!batch.is_empty()).then_some((Ok(batch), next))
+            }
+        };
+        Box::pin(stream::unfold(0, batch))
+    }
+}
+
 #[async_trait]
 impl Storage for MemoryStorage {
     fn location(&self) -> &Location {
@@ -50,6 +71,9 @@ impl Storage for MemoryStorage {
     async fn list(&self, path: &RelPath) -> Result<EntryStream> {
         let work = |tree: &mut Tree| tree.list(path);
         let found = self.shared.perform(Operation::List, path, work).await?;
+        if self.shared.options.lists_by_position {
+            return Ok(self.listed_by_position(path.clone()));
+        }
         let mut batches: Vec<Result<Vec<Entry>>> = Vec::new();
         let mut batch = Vec::new();
         for (name, node) in found {

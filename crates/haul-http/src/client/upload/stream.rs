@@ -252,7 +252,8 @@ impl StreamUpload {
             }
             _ => self.inner.why_refused(error, &self.path).await,
         };
-        // An earlier upload that was cut off may still have the part file locked; a file is locked by somebody else.
+        // An earlier upload that was cut off may still have the part file locked. Under the final name, the lock is another
+        // client's.
         let is_locked = error.kind() == ErrorKind::Busy && !self.is_direct();
         if error.retry() == Retry::Later || is_locked {
             error.with_retry(Retry::FromStart)
