@@ -21,7 +21,7 @@ use haul_storage::{
 
 use super::folded::fold;
 use super::mount::is_mount;
-use super::removal::{remove, takes};
+use super::removal::{count, remove, takes};
 use super::writable::{make_writable, put_back};
 use crate::context::Context;
 use crate::job::NumberedJob;
@@ -44,9 +44,9 @@ const MAX_PENDING: usize = 4096;
 /// failures of single entries are reported and counted.
 pub async fn delete_extra(context: &Context, job: &NumberedJob) -> Result<()> {
     if let Some(limit) = context.settings.delete_limit {
-        let count = Pass::new(context, job, false).await?;
-        count.run().await?;
-        let (candidates, entries) = (count.candidates(), count.entries.into_inner());
+        let pass = Pass::new(context, job, false).await?;
+        pass.run().await?;
+        let (candidates, entries) = (pass.candidates.into_inner(), pass.entries.into_inner());
         let most = match limit {
             DeleteLimit::Entries(most) => most,
             DeleteLimit::Percent(percent) => (entries as f64 * percent / 100.0) as u64,
@@ -104,10 +104,6 @@ impl<'a> Pass<'a> {
     /// Whether a file system other than that of the destination's root is mounted at an entry.
     fn is_mount(&self, entry: &Entry) -> bool {
         is_mount(self.devices[1], entry)
-    }
-
-    fn candidates(&self) -> u64 {
-        self.candidates.load(Ordering::Relaxed)
     }
 
     async fn run(&self) -> Result<()> {
@@ -182,6 +178,10 @@ impl<'a> Pass<'a> {
                     Looked::Skip => {}
                     Looked::Missing(entry) => missing.push(entry),
                     Looked::Directory(entry) => self.descend(below, entry.path.name()).await?,
+                    Looked::InTheWay(entry) => {
+                        let count = count(self.context, self.job, &entry).await?;
+                        self.entries.fetch_add(count.below, Ordering::Relaxed);
+                    }
                 }
             }
             if missing.len() >= BATCH {
@@ -210,8 +210,9 @@ impl<'a> Pass<'a> {
     }
 
     async fn look(&self, source: &RelPath, entry: Entry) -> Looked {
-        if is_stale_marker(&entry) && self.removes && !self.context.settings.dry_run {
-            // Failures are ignored: the next run tries it again.
+        // While counting as well: too many extra entries would otherwise keep it. Failures are ignored: the next run
+        // tries it again.
+        if is_stale_marker(&entry) && !self.context.settings.dry_run {
             drop(remove_stale_marker(&*self.job.job.destination, &entry.path).await);
         }
         if is_part_name(entry.path.name()) || self.context.cancel.is_cancelled() {
@@ -232,6 +233,7 @@ impl<'a> Pass<'a> {
             Ok(Some(found)) if found.is_dir() && entry.is_dir() => Looked::Directory(entry),
             // E.g. `--exclude=build/`, where `build` is a directory of the source and a file here.
             Ok(Some(found)) if !self.is_copied(&found) => Looked::Missing(entry),
+            Ok(Some(_)) if entry.is_dir() && !self.removes => Looked::InTheWay(entry),
             Ok(Some(_)) => Looked::Skip,
             Err(error) => {
                 self.context.tally.fail(error.at(self.job.destination_name(&entry.path)));
@@ -269,7 +271,9 @@ impl<'a> Pass<'a> {
         self.refuse_empty_source().await?;
         if !self.removes {
             for entry in &gone {
-                self.count(entry).await?;
+                let count = count(self.context, self.job, entry).await?;
+                self.entries.fetch_add(count.below, Ordering::Relaxed);
+                self.candidates.fetch_add(count.removed, Ordering::Relaxed);
             }
             return Ok(());
         }
@@ -391,26 +395,6 @@ impl<'a> Pass<'a> {
             .hinting("if SOURCE is empty on purpose, --delete-from-empty allows it"))
     }
 
-    /// Counts an entry and everything below it that may be removed.
-    async fn count(&self, entry: &Entry) -> Result<()> {
-        self.candidates.fetch_add(1, Ordering::Relaxed);
-        let path = |entry: &Entry| entry.is_dir().then(|| entry.path.clone());
-        // Directories only: memory must not grow with the number of files.
-        let mut pending = Vec::from_iter(path(entry));
-        while let Some(directory) = pending.pop() {
-            let mut listing = self.job.job.destination.list(&directory).await?;
-            while let Some(batch) = listing.next().await {
-                let mut batch = batch?;
-                batch
-                    .retain(|below| may_go(self.context, self.job, below) && !self.is_mount(below));
-                self.candidates.fetch_add(batch.len() as u64, Ordering::Relaxed);
-                self.entries.fetch_add(batch.len() as u64, Ordering::Relaxed);
-                pending.extend(batch.iter().filter_map(path));
-            }
-        }
-        Ok(())
-    }
-
     /// Sets mode and times of a directory again: removing entries has changed its time, and its mode if its
     /// owner could not write to it.
     async fn finish_again(&self, source: &RelPath, destination: &RelPath, restore: Option<u32>) {
@@ -455,6 +439,8 @@ enum Looked {
     Missing(Entry),
     /// A directory on both sides.
     Directory(Entry),
+    /// A directory where the source has something else. The copy left it because of the limit.
+    InTheWay(Entry),
 }
 
 fn invalid(error: haul_storage::RelPathError) -> Error {

@@ -122,7 +122,8 @@ fn why_stays(
 /// The first failure ends the removal. Directories that it made writable get their former modes back.
 pub async fn remove(context: &Context, job: &NumberedJob, entry: &Entry) -> Result<Option<Stays>> {
     let mut pending = vec![(entry.clone(), None)];
-    let outcome = remove_pending(context, job, entry, &mut pending).await;
+    let mut removal = Removal::new(context, job, parent_device(context, job, entry).await?);
+    let outcome = removal.run(entry, &mut pending).await;
     if outcome.is_err() {
         // The deepest first: a former mode may deny access to the directories below.
         for (directory, listed) in pending.iter().rev() {
@@ -132,46 +133,29 @@ pub async fn remove(context: &Context, job: &NumberedJob, entry: &Entry) -> Resu
     outcome
 }
 
+/// What [`remove`] would do with an entry and everything below it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Count {
+    /// Entries that it would remove.
+    pub removed: u64,
+    /// Entries below the first that are neither excluded nor backups, and on the same file system.
+    pub below: u64,
+}
+
+/// Counts what [`remove`] would remove.
+///
+/// # Errors
+/// Those of listing.
+pub async fn count(context: &Context, job: &NumberedJob, entry: &Entry) -> Result<Count> {
+    let mut removal = Removal::new(context, job, parent_device(context, job, entry).await?);
+    removal.counts = Some(Count::default());
+    removal.run(entry, &mut vec![(entry.clone(), None)]).await?;
+    Ok(removal.counts.unwrap_or_default())
+}
+
 /// The top entry and the directories below it that are left to remove. One that was listed has `Some` with its former
 /// mode, if that was changed.
 type Pending = Vec<(Entry, Option<Option<u32>>)>;
-
-/// Like [`remove`]. After an error, `pending` contains the directories left.
-async fn remove_pending(
-    context: &Context,
-    job: &NumberedJob,
-    entry: &Entry,
-    pending: &mut Pending,
-) -> Result<Option<Stays>> {
-    let device = parent_device(context, job, entry).await?;
-    if is_mount(device, entry) {
-        return Ok(Some(Stays::Mounted));
-    }
-    let mut removal =
-        Removal { context, job, device, staying: Staying::default(), rounds: HashMap::new() };
-    while let Some((next, listed)) = pending.pop() {
-        if next.is_dir() && listed.is_none() {
-            if job.is_local() && context.roots.ends.is_source(&next) {
-                return Err(Error::new(ErrorKind::InvalidInput, "delete")
-                    .at(job.destination_name(&next.path))
-                    .because("it is a source of this run, under another path"));
-            }
-            let path = next.path.clone();
-            let may = writable(&next).is_some() && !context.settings.dry_run;
-            let restore = if may { make_writable(job, &path).await } else { None };
-            pending.push((next, Some(restore)));
-            // Boxed: the futures of all transfers contain that of a removal.
-            Box::pin(removal.clear(&path, pending)).await?;
-            continue;
-        }
-        match removal.take(&next, listed.flatten()).await? {
-            Taken::Again => pending.push((next, None)),
-            Taken::Stays(why) if pending.is_empty() => return Ok(Some(why)),
-            Taken::Stays(_) | Taken::Gone => {}
-        }
-    }
-    Ok(None)
-}
 
 /// The removal of an entry and everything below it. Memory does not grow with the number of files: each is removed when
 /// it is listed.
@@ -183,6 +167,8 @@ struct Removal<'a> {
     staying: Staying,
     /// How often the directories were listed that were not empty afterwards, for no known reason.
     rounds: HashMap<RelPath, u32>,
+    /// For [`count`]: nothing is removed or reported.
+    counts: Option<Count>,
 }
 
 /// What has become of an entry.
@@ -193,13 +179,54 @@ enum Taken {
     Again,
 }
 
-impl Removal<'_> {
+impl<'a> Removal<'a> {
+    fn new(context: &'a Context, job: &'a NumberedJob, device: Option<u64>) -> Self {
+        let (staying, rounds) = (Staying::default(), HashMap::new());
+        Self { context, job, device, staying, rounds, counts: None }
+    }
+
+    /// Whether nothing is removed.
+    fn is_dry(&self) -> bool {
+        self.context.settings.dry_run || self.counts.is_some()
+    }
+
+    /// Does what [`remove`] documents. After an error, `pending` contains the directories left.
+    async fn run(&mut self, entry: &Entry, pending: &mut Pending) -> Result<Option<Stays>> {
+        let (context, job) = (self.context, self.job);
+        if is_mount(self.device, entry) {
+            return Ok(Some(Stays::Mounted));
+        }
+        while let Some((next, listed)) = pending.pop() {
+            if next.is_dir() && listed.is_none() {
+                let is_counted = self.counts.is_some();
+                if !is_counted && job.is_local() && context.roots.ends.is_source(&next) {
+                    return Err(Error::new(ErrorKind::InvalidInput, "delete")
+                        .at(job.destination_name(&next.path))
+                        .because("it is a source of this run, under another path"));
+                }
+                let path = next.path.clone();
+                let may = writable(&next).is_some() && !self.is_dry();
+                let restore = if may { make_writable(job, &path).await } else { None };
+                pending.push((next, Some(restore)));
+                // Boxed: the futures of all transfers contain that of a removal.
+                Box::pin(self.clear(&path, pending)).await?;
+                continue;
+            }
+            match self.take(&next, listed.flatten()).await? {
+                Taken::Again => pending.push((next, None)),
+                Taken::Stays(why) if pending.is_empty() => return Ok(Some(why)),
+                Taken::Stays(_) | Taken::Gone => {}
+            }
+        }
+        Ok(None)
+    }
+
     /// Removes the files and links in a directory, and adds its subdirectories to `pending`.
     async fn clear(&mut self, directory: &RelPath, pending: &mut Pending) -> Result<()> {
         let (context, job) = (self.context, self.job);
         let mut listing = job.job.destination.list(directory).await?.fuse();
         let mut batch = Vec::new();
-        if !context.settings.dry_run {
+        if !self.is_dry() {
             while batch.len() < KEPT
                 && let Some(next) = listing.next().await
             {
@@ -225,7 +252,11 @@ impl Removal<'_> {
         }
         loop {
             for below in batch {
-                match why_stays(context, job, self.device, &below) {
+                let stays = why_stays(context, job, self.device, &below);
+                if let (Some(counts), None) = (&mut self.counts, stays) {
+                    counts.below += 1;
+                }
+                match stays {
                     Some(why) => self.staying.note(directory.clone(), why),
                     None if below.is_dir() => pending.push((below, None)),
                     None => {
@@ -246,7 +277,7 @@ impl Removal<'_> {
         let (context, job) = (self.context, self.job);
         let dry_run = context.settings.dry_run;
         let why = self.staying.0.remove(&entry.path);
-        let removed = match (dry_run, why) {
+        let removed = match (self.is_dry(), why) {
             (true, Some(_)) => Removed::NotEmpty,
             (true, None) => Removed::Done,
             (false, _) => remove_one(context, job, entry, mode).await?,
@@ -269,6 +300,10 @@ impl Removal<'_> {
             }
             Removed::Done if entry.is_dir() => {}
             Removed::Done => self.staying.note_backup(context, &entry.path),
+        }
+        if let Some(counts) = &mut self.counts {
+            counts.removed += 1;
+            return Ok(Taken::Gone);
         }
         context.tally.note(FileEvent {
             job: job.index,

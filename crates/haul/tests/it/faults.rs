@@ -132,8 +132,8 @@ fn with_one_file_system_deleting_leaves_mounted_file_systems_alone() {
     }
     let Some(disk) = Mounted::tmpfs(&session, "dst/extra/deep/disk", "size=1m") else { return };
     fs::write(disk.path().join("precious"), "p").unwrap();
-    session.haul("sync -x --delete --max-delete 2 src/ dst").status(1).stderr_has("4 of 7 entries");
-    session.haul("sync -x --delete --max-delete 4 src/ dst").status(0);
+    session.haul("sync -x --delete --max-delete 1 src/ dst").status(1).stderr_has("2 of 7 entries");
+    session.haul("sync -x --delete --max-delete 2 src/ dst").status(0);
     assert_eq!(session.read("dst/extra/deep/disk/precious"), "p");
     assert!(!session.has("dst/extra/deep/gone") && !session.has("dst/extra/gone"));
     assert_eq!(session.read("dst/taken/f"), "y");

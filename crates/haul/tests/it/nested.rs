@@ -123,6 +123,20 @@ fn extra_files_are_removed_below_a_directory_in_which_no_marker_can_be_created()
     assert!(session.has("dst/sub/a") && !session.has("dst/sub/gone"));
 }
 
+/// Formerly, markers of killed runs stayed as long as a limit refused the deletion.
+#[test]
+fn stale_markers_are_removed_although_the_deletion_is_refused() {
+    let session = Session::new().file("src/a", "a").file("dst/b", "b").file("dst/c", "c");
+    let marker = "dst/.haul.mark-7-1700000000000000000.haul-temp";
+    session.write(marker, "");
+    let server = dav::haul_for(&session, "dst");
+    let line = format!("sync --delete --max-delete 1 src {}", server.url);
+    session.haul(&format!("{line} --dry-run")).status(1);
+    assert!(session.has(marker));
+    session.haul(&line).status(1).stderr_has("2 of 3 entries would be removed");
+    assert!(!session.has(marker) && session.has("dst/b") && session.has("dst/c"));
+}
+
 /// The next run removes markers of ended processes of its machine at once. The names here have no machine.
 #[test]
 fn a_marker_of_an_unknown_machine_is_removed_after_a_day() {
@@ -138,7 +152,9 @@ fn a_marker_of_an_unknown_machine_is_removed_after_a_day() {
     assert!(session.has(&old));
     session.haul("sync -q --delete src dst").status(0).stderr("");
     assert!(!session.has(&old) && session.has(&fresh) && session.has(with_content));
-    // The two that stay are not copied. Without `-q`, a warning would name the one with content.
-    session.haul("cp -q dst/ copy").status(0).stderr("");
+    // The two that stay are not copied, and a warning names only the one with content.
+    let copied =
+        session.haul("cp dst/ copy").status(0).stderr_has(".haul.mark-8-1700000000000000000");
+    assert!(!copied.err().contains(".haul.mark-7-"), "{}", copied.err());
     assert_eq!(session.haul("ls copy").out(), "a\n");
 }

@@ -179,11 +179,11 @@ fn a_large_extra_directory_is_counted_and_removed_except_for_excluded_files() {
     (0..3000).for_each(|file| session.write(format!("dst/x/{file}"), ""));
     session.write("dst/x/below/file", "");
     let options = "sync --delete --exclude *.old --max-delete";
-    // The directory is counted as well, although it stays.
-    let refused = session.haul(&format!("{options} 3002 src dst")).status(1);
-    refused.stderr_has("3003 of 3004 entries would be removed");
+    // The directory `x` is not counted: it stays.
+    let refused = session.haul(&format!("{options} 3001 src dst")).status(1);
+    refused.stderr_has("3002 of 3004 entries would be removed");
     assert!(session.has("dst/x/0"));
-    let line = format!("{options} 3003 --json src dst");
+    let line = format!("{options} 3002 --json src dst");
     let removed = |line: &str| {
         let objects = session.haul(line).status(0).objects();
         let removed = objects.iter().filter(|object| object["action"] == "removed");
@@ -196,6 +196,21 @@ fn a_large_extra_directory_is_counted_and_removed_except_for_excluded_files() {
     assert!(session.has("dst/x/0"));
     assert_eq!(removed(&line), would);
     assert_eq!(session.haul("ls -R dst").out(), "a\nx/\nx/kept.old\n");
+}
+
+/// Formerly, a percentage left out what is below the directory in the way.
+#[test]
+fn a_directory_in_the_way_counts_among_the_entries_with_everything_below_it() {
+    let session = Session::new().file("src/a", "a").file("dst/x", "x");
+    (0..4).for_each(|file| session.write(format!("dst/a/{file}"), ""));
+    // Of dst/a, its four files, and dst/x.
+    session
+        .haul("sync --delete --max-delete 10% src dst")
+        .status(1)
+        .stderr_has("a directory that a limit of removals protects is in the way")
+        .stderr_has("1 of 6 entries would be removed");
+    session.haul("sync --delete --max-delete 17% src dst").status(1);
+    assert!(!session.has("dst/x") && session.has("dst/a/0"));
 }
 
 /// Formerly, each file of a directory took about 250 bytes.
