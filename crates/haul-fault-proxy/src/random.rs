@@ -54,7 +54,7 @@ impl Gaps {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "it is positive, and what is too large stays at the greatest offset"
+        reason = "the value is not negative, and one above the greatest offset saturates"
     )]
     fn gap(&mut self) -> u64 {
         if self.probability >= 1.0 {

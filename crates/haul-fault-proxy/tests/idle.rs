@@ -81,7 +81,7 @@ fn an_idle_proxy_sleeps() {
         }
         clients.push(client);
     }
-    // On a busy machine, the work before it may last longer than usual.
+    // On a busy machine, earlier work may take longer than usual, so the check is repeated.
     let quiet = |what: &str| {
         for tries in (0..20).rev() {
             std::thread::sleep(Duration::from_millis(100));

@@ -137,7 +137,8 @@ impl Control {
         unrequested
     }
 
-    /// Switches to TLS. Returns false if plain text followed the reply to AUTH: an attacker may have injected it.
+    /// Switches to TLS. Returns false, with the connection closed, if plain text followed the reply to AUTH (an
+    /// attacker may have injected it), or if the connection is out of step.
     pub(crate) async fn secure(&mut self, security: &Security) -> std::io::Result<bool> {
         let plain = self.stream.take();
         let Some(plain) = plain.filter(|_| self.received.is_empty() && self.owed.is_empty()) else {

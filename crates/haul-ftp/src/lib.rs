@@ -14,8 +14,8 @@
 //! a range costs six RTTs instead of three; its data connections do not work with implicit TLS; it doubles
 //! the byte 0xff in names; and it takes names as text only.
 //!
-//! FTP has no links, modes, locks, sync or writes out of order. Everything else depends on the server
-//! and on the features that it announces (`FEAT`).
+//! FTP has no standard commands for links, modes, locks, sync or writes out of order. Everything else depends
+//! on the server and on the features that it announces (`FEAT`).
 
 mod control;
 mod data;

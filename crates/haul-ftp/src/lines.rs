@@ -24,7 +24,8 @@ pub(crate) async fn each(
     let mut data = session.transfer(0, command, "list").await?;
     let mut lines = Lines::default();
     loop {
-        // The error of the data connection is reported, whatever the server replies: it proves nothing about a name.
+        // The error of the data connection is reported, and not the server's reply to the broken transfer, which proves
+        // nothing about a name.
         let piece = receive(&mut data, RECEIVED).await?;
         let over = piece.is_empty();
         lines.add(&piece);

@@ -59,8 +59,8 @@ impl Inner {
         }
     }
 
-    /// The name was free, and has been taken without permission to replace. If an earlier run was killed while the old
-    /// file was aside, that one gets its name back, and the new one the name `from`.
+    /// Called after a rename to a free name, without permission to replace. If a killed run left the old file aside,
+    /// the new file is renamed back to `from`, the old one gets its name back, and this fails.
     async fn give_way(&self, from: &[u8], aside: &[u8], to: &RelPath) -> Result<()> {
         let found = self.host.look(aside).await.map_err(|error| self.at(error, to))?;
         if found.is_none() {
@@ -126,8 +126,8 @@ impl Inner {
         }
     }
 
-    /// Renames back the old `path` that a killed run left aside, or removes it if the name is taken. Only on
-    /// servers whose rename is known not to replace; on others, [`Self::take_name`] does it after its rename.
+    /// Renames back the old `path` that a killed run left aside, or removes it if the name is taken. Does nothing
+    /// on servers whose rename is assumed to replace: there, [`Self::take_name`] does this after its rename.
     pub(crate) async fn recover(&self, path: &RelPath) -> Result<()> {
         if self.server.rename_replaces() {
             return Ok(());

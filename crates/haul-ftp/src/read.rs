@@ -41,7 +41,7 @@ pub(crate) const STALLED: Duration = Duration::from_secs(2);
 /// file may have that name.
 static OPENINGS: AtomicU64 = AtomicU64::new(NO_OPENING + 1);
 
-/// The number of no opened file: no parked download belongs to it.
+/// A number that no opened file has: no parked download belongs to it.
 pub(crate) const NO_OPENING: u64 = 0;
 
 /// A file opened for reading.

@@ -457,9 +457,9 @@ impl Session {
 
 /// The server's response to the command that begins a transfer.
 enum Begun {
-    /// It begins, with the length if announced.
+    /// The transfer begins, with the length if announced.
     Starts(Option<u64>),
-    /// It is done.
+    /// The transfer is done.
     Over,
 }
 

@@ -321,7 +321,7 @@ impl SignIn {
             return Err(denied(url, cause.clone()));
         }
         let is_accepted = self.accepted.load(Ordering::Relaxed);
-        // It is unknown whether a password is right that was typed for a request that failed.
+        // A password that was typed for a request that failed may be wrong.
         if tried.is_none() && !is_accepted && found.is_typed() {
             found.login = None;
         }

@@ -46,7 +46,7 @@ impl Body {
         Self { response, range, ahead: Block::new() }
     }
 
-    /// Appends bytes to a block until there are `enough`, or `GATHERED` has passed since the first.
+    /// Appends bytes to a block until there are `enough`, the body ends, or `GATHERED` has passed since the first.
     pub async fn gather(&mut self, block: &mut Block, enough: usize) -> Result<()> {
         let mut until = None;
         while block.len() < enough {

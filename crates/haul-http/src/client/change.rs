@@ -251,8 +251,8 @@ impl Inner {
         if status.is_success() { Ok(()) } else { Err(refused()) }
     }
 
-    /// Sends a request that changes something. Returns its status (of a multistatus, the first failure), and the URL
-    /// that responded.
+    /// Sends a request that changes something. Returns its status (of a multistatus, the first failure, or 500 if it
+    /// names none), and the URL that responded.
     pub(super) async fn status_of_change(&self, request: &Request) -> Result<(StatusCode, Url)> {
         let mut response = self.exchange().once(request).await?;
         let status = response.status;

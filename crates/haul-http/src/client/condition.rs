@@ -96,7 +96,7 @@ impl Inner {
         }
     }
 
-    /// After a refusal with 412: checks whether the version at `path` is still that of the condition. The server then
+    /// After a refusal with 412: checks that the version at `path` is still that of the condition. If it is, the server
     /// compares other tags than it reports, and the condition is of no use.
     ///
     /// # Errors
@@ -120,7 +120,7 @@ impl Inner {
     }
 }
 
-/// Whether an entry is a version, as far as the properties of a listing show.
+/// Whether an entry is this version, as far as the properties of a listing show.
 fn is_version(entry: &Entry, version: &Identity) -> bool {
     entry.is_file() && (entry.size, entry.modified) == (version.size, version.modified)
 }

@@ -214,7 +214,7 @@ impl HttpFile {
         self.inner.forget_prefetched();
     }
 
-    /// Holds `permits` until a read takes the prefetched beginning of the file, or it is dropped.
+    /// Holds `permits` until the prefetched beginning of the file is read or dropped.
     pub fn hold_permits(&self, permits: Vec<OwnedSemaphorePermit>) {
         self.inner.hold_permits(permits);
     }

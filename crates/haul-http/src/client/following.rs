@@ -152,7 +152,8 @@ pub fn may_pass(status: StatusCode) -> bool {
     matches!(status.as_u16(), 408 | 425 | 429 | 500 | 502 | 503 | 504)
 }
 
-/// The URL that a response redirects to, if it may be followed.
+/// The URL that a response redirects to; `None` if it is no redirect that haul follows. Fails if the redirect is not
+/// allowed.
 fn redirect(response: &Head, request: &Request) -> Result<Option<Url>> {
     let follows = match response.status.as_u16() {
         301 | 302 | 307 | 308 => true,

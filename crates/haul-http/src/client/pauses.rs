@@ -82,7 +82,7 @@ impl Pauses {
     }
 }
 
-/// The error for a pause that is longer than [`LONGEST_WAIT`], with what the request has waited before.
+/// The error for a pause that exceeds [`LONGEST_WAIT`] together with the time that the request has already waited.
 pub fn too_long(waited: Duration, pause: Duration, operation: &'static str, url: &Url) -> Error {
     let (pause, most) = (pause.as_secs_f64().ceil(), LONGEST_WAIT.as_secs());
     let before = match waited.as_millis().div_ceil(1000) {

@@ -279,10 +279,11 @@ impl SharedLane for Pipe {
 }
 
 /// Whether the path is fast enough for another lane. From [`AT_ONCE`] lanes on this waits for the first
-/// bytes on the others, which are one RTT away. `None` if too few bytes have been requested to judge that.
+/// bytes on the others, which are one RTT away. If these are late: `true`, or `None` if too few bytes have been
+/// requested to judge the path.
 async fn can_be_fed(lanes: &Lanes<Opener>) -> Option<bool> {
     let began = Instant::now();
-    // What had arrived before bytes began to arrive by which the path can be judged.
+    // Bytes that had arrived before those by which the path is judged.
     let mut before = lanes.with(|opener, open, _| opener.arrived(open));
     loop {
         let (can_be_fed, is_late, requested) = lanes.with(|opener, open, _| {

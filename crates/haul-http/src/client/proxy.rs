@@ -91,7 +91,7 @@ pub fn authorization(proxy: &Proxy) -> Result<Option<HeaderValue>> {
 /// Opens a tunnel to a server through an HTTP proxy (CONNECT; RFC 9110, 9.3.6).
 ///
 /// # Errors
-/// The proxy refuses, or does not speak HTTP.
+/// The connection fails, or the proxy refuses or does not speak HTTP.
 pub async fn tunnel(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     proxy: &Proxy,

@@ -457,7 +457,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             match read {
                 Some(Ok(0) | Err(_)) if nothing_yet => return Err(Broken::Lost { is_sent: true }),
                 Some(Ok(0)) => return Err(Broken::Within("the connection ended".to_owned())),
-                // The rest of the head follows at once, so the silence timeout applies to it.
+                // The rest of the head follows at once, so the silence timeout applies to it, unless there is no limit.
                 Some(Ok(_)) if nothing_yet => {
                     until = until.map(|_| Instant::now() + self.around.host.waits.silence());
                 }

@@ -5,7 +5,7 @@ use haul_storage::{EntryKind, SpecialKind};
 use super::line::{Found, Line, number};
 use crate::wire::parse_time;
 
-/// Parses a line with facts; `None` if it has none, or no type.
+/// Parses a line with facts; `None` if it has none, one without `=`, or no type.
 pub fn facts(line: &[u8]) -> Option<Line<'_>> {
     let (facts, name) = split(line)?;
     let mut found = Found::of(EntryKind::Special(SpecialKind::Unknown));

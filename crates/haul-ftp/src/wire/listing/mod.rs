@@ -25,7 +25,7 @@ pub fn list_line(line: &[u8]) -> Option<Line<'_>> {
     Some(Line { name: name.unwrap_or(read.name), ..read })
 }
 
-/// Whether a line of `LIST` is a heading or a sum and describes no entry.
+/// Whether a line of `LIST` describes no entry: a heading, a sum, or an empty line.
 pub fn is_heading(line: &[u8]) -> bool {
     const SUMS: [&str; 12] = [
         "total",

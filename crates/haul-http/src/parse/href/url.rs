@@ -48,7 +48,7 @@ impl Url {
     /// Parses an absolute URL.
     ///
     /// # Errors
-    /// If it is malformed, or of another scheme than HTTP and HTTPS.
+    /// If it is malformed or too long, has credentials, or another scheme than HTTP and HTTPS.
     pub fn parse(text: &str) -> Result<Self, HrefError> {
         let (scheme, rest) = split_scheme(text.as_bytes());
         let scheme = scheme.and_then(WebScheme::parse).ok_or(HrefError::Scheme)?;
