@@ -2,7 +2,7 @@
 //!
 //! A file needs no lock of its own: its writer locks the part file, and a lock on anything beside
 //! it would leave litter or lock its neighbours. So the lock of a file, or of a path that does not
-//! exist, is empty.
+//! exist, is empty, as it is on a file system without locks.
 
 use haul_storage::{ErrorKind, Lock, RelPath, Result};
 use rustix::fs::{FlockOperation, Mode, OFlags};

@@ -78,7 +78,7 @@ impl FileSystem {
         }
     }
 
-    /// Whether its files are in memory.
+    /// Whether a file system with this `f_type` has its files in memory.
     #[cfg(target_os = "linux")]
     pub(crate) const fn is_memory(magic: u32) -> bool {
         magic == TMPFS

@@ -1,9 +1,9 @@
 //! Small files: a handful of system calls in one job on a disk thread.
 //!
 //! A file is written without a name and linked when it is complete, so a killed run leaves no
-//! litter. To replace a file, it is linked under the name of the part file and then renamed. Where
-//! files without names are not supported, a part file or journal is in the way, or only an expected version
-//! may be replaced, it is written as large files are.
+//! litter. To replace an existing file, the new one is linked under the name of the part file and then
+//! renamed. Where files without names are not supported, a part file or journal is in the way, or only an
+//! expected version may be replaced, the file is written as large files are.
 
 use std::os::fd::AsFd as _;
 use std::sync::Arc;

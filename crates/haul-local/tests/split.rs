@@ -212,9 +212,9 @@ async fn an_old_file_that_was_moved_aside_is_restored() {
     assert_eq!(names(root.path()), ["file"]);
 }
 
-/// Formerly, only a writer did so: after a small file, a link or a rename, the old file stayed hidden aside.
+/// Formerly, only a writer restored it: after a small file, a link or a rename, the old file stayed hidden aside.
 #[tokio::test]
-async fn an_old_split_file_that_was_moved_aside_is_restored_by_every_write() {
+async fn no_write_leaves_an_old_split_file_aside() {
     let root = tempfile::tempdir().unwrap();
     let storage = split(root.path());
     let move_aside = async || {

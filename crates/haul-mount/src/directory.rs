@@ -76,7 +76,8 @@ pub(crate) struct Directory {
     listed_local: HashSet<Vec<u8>>,
     /// The error, if the last item of the stream so far was one.
     failed: Option<Error>,
-    /// When it was requested, by [`Directory::begin`]; `None` once [`Directory::take_whole`] has returned it.
+    /// When it was requested, by [`Directory::begin`]; `None` before that, and once [`Directory::take_whole`] has
+    /// returned it.
     requested: Option<Duration>,
     /// Whether entries were left out.
     is_partial: bool,
@@ -133,7 +134,7 @@ impl Directory {
     }
 
     /// All entries, and when they were requested. Returns them once, after the end of the listing; `None` if some were
-    /// dropped or left out, or if there are local ones.
+    /// dropped or left out, if there are local ones, or if the listing was not requested ([`Directory::fill`]).
     pub(crate) fn take_whole(&mut self) -> Option<(Duration, Vec<Arc<Entry>>)> {
         if !self.is_complete || self.first > 0 || self.is_partial || !self.local.is_empty() {
             return None;

@@ -12,8 +12,8 @@ const TICK: Duration = Duration::from_millis(25);
 /// How long the lanes of a long path may take to open before anything is read.
 const OPENING: Duration = Duration::from_secs(10);
 
-/// Opens the lanes that a long path needs, then polls the link while bytes are in flight; never returns. While nothing
-/// is in flight, it sleeps without a timer, until `begun` is notified.
+/// Polls the link while bytes are in flight; never returns. While nothing is in flight, it sleeps without a timer,
+/// until `begun` is notified.
 pub(crate) async fn watch(share: &LinkShare, begun: &Notify) {
     loop {
         begun.notified().await;

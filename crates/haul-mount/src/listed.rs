@@ -46,8 +46,8 @@ impl Listed {
         (!left.is_zero() && !names.contains(path.name())).then_some(left)
     }
 
-    /// Whether the caller should list a directory now: it is neither known nor being listed. If so, it counts as being
-    /// listed until [`Listed::finish`] is called with the number that this returns.
+    /// Whether the caller should list a directory now: it is neither known nor being listed, and listings may be used
+    /// at all. If so, it counts as being listed until [`Listed::finish`] is called with the number that this returns.
     pub(crate) fn begin(&mut self, directory: &RelPath, now: Duration) -> Option<u64> {
         let is_known =
             self.known.get(directory).is_some_and(|(at, _)| now.saturating_sub(*at) < self.age);
@@ -161,7 +161,9 @@ mod tests {
         listed.finish(&path("d"), number, SECOND, Some(Names::new()));
         assert_eq!(listed.missing(&path("d/a"), SECOND), None);
     }
-    /// Formerly, the earlier listing was taken for the later one, and the names that only the latter had for missing.
+
+    /// Formerly, its end was taken for that of the later listing, and names that only the later one had counted as
+    /// missing.
     #[test]
     fn a_listing_that_began_before_its_directory_was_forgotten_is_ignored() {
         let mut listed = Listed::new(5 * SECOND);

@@ -22,7 +22,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Locks a file. A mount that has just ended, or a process that is being started, may hold the lock for a moment.
 ///
 /// # Errors
-/// `WouldBlock` if another process holds the lock for a second.
+/// `WouldBlock` if another process holds the lock for a second; other errors of `flock`.
 pub(crate) fn lock_file(file: &File) -> io::Result<()> {
     let mut left = FILE_TRIES;
     loop {

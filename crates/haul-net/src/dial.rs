@@ -72,8 +72,9 @@ pub struct Dialled {
 /// Connects to a host.
 ///
 /// # Errors
-/// `Unreachable`, with the failure of every address. It is not retried if the name does not exist. Through a proxy,
-/// also other kinds, if the proxy refuses the credentials or the target, or does not speak SOCKS5.
+/// `Unreachable`, with the failure of every address, or after the timeout. It is not retried if the name does not
+/// exist. Through a proxy, also other kinds, if the proxy refuses the credentials or the target, or does not speak
+/// SOCKS5.
 pub async fn dial(host: &str, port: u16, options: &DialOptions) -> Result<Dialled> {
     let unreachable = || {
         let error = Error::new(ErrorKind::Unreachable, "connect");

@@ -87,7 +87,8 @@ impl Socks5 {
     /// Bytes that follow on `stream` are from the server.
     ///
     /// # Errors
-    /// If the proxy refuses, cannot reach the server, or does not speak SOCKS5.
+    /// If the name is longer than 255 bytes, the connection is lost, or the proxy refuses, cannot reach the server, or
+    /// does not speak SOCKS5.
     pub(crate) async fn connect(
         &self,
         stream: &mut (impl AsyncRead + AsyncWrite + Unpin),

@@ -49,7 +49,7 @@ impl TlsOptions {
     /// Connections that share it resume each other's sessions.
     ///
     /// # Errors
-    /// If a file cannot be read or contains no certificate or key, or if the system has no trusted
+    /// If a file cannot be read or contains no usable certificate or key, or if the system has no trusted
     /// authorities.
     pub fn client_config(&self, protocols: &[&[u8]]) -> Result<Arc<ClientConfig>> {
         let provider = Arc::new(aws_lc_rs::default_provider());

@@ -6,7 +6,8 @@ use data_encoding::{BASE64, BASE64_NOPAD};
 /// The key of SHA-256.
 const SHA_256: &str = "sha-256";
 
-/// The SHA-256 in the values of `Repr-Digest`, if there is one. As for all keys, the last one counts.
+/// The SHA-256 in the values of `Repr-Digest`. As for all keys, the last one counts; `None` if there is none, or it is
+/// malformed.
 pub fn sha256<'a>(values: impl Iterator<Item = &'a str>) -> Option<[u8; 32]> {
     let (_, value) = values.flat_map(members).filter(|(key, _)| *key == SHA_256).last()?;
     // A byte sequence, perhaps with parameters: `:…:;a=b`.

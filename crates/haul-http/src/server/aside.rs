@@ -1,4 +1,4 @@
-//! Replaces entries of any type: the old one is moved aside, and removed when nothing waits for that.
+//! Replaces entries of any type: the old one is moved aside, and removed later, without holding a lock.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -23,7 +23,7 @@ impl Aside {
 }
 
 /// Renames over an existing entry of any type. The old entry is moved aside, and moved back if the
-/// rename fails. The caller removes it.
+/// rename fails. The caller removes it. `None` if there was none.
 pub(super) fn rename_over(
     (from, old): (impl AsFd, &[u8]),
     (to, new): (OwnedFd, &[u8]),

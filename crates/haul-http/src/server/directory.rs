@@ -31,7 +31,7 @@ pub(super) struct Listing {
     share: Arc<Share>,
     links: Links,
     path: Vec<u8>,
-    /// `None` while a thread uses it, and at the end.
+    /// `None` while a thread uses it, at the end, and after an error.
     directory: Option<Dir>,
 }
 

@@ -163,7 +163,7 @@ impl DavLockSystem for Locks {
     }
 
     /// With `ignore_principal`, which is set only for the evaluation of the `If` header, checks whether any token is
-    /// that of a lock on the path that has not expired.
+    /// that of a lock that covers the path and has not expired.
     fn check(
         &'_ self,
         path: &DavPath,

@@ -1,5 +1,5 @@
-//! The lock of a share's replacements. What was replaced is removed after the lock is released (`aside`, [`hold`]): that
-//! may take long, and must not make other requests wait.
+//! The lock of a share's replacements. What was replaced is removed after the lock is released (`aside`, [`hold`]):
+//! that may take long, and must not make other requests wait.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,8 +18,8 @@ impl Replacing {
     }
 }
 
-/// Opens an entry that is about to be replaced or removed; `None` if it does not exist. Its blocks are freed when this
-/// is dropped.
+/// Opens an entry that is about to be replaced or removed; `None` if that fails, as for one that does not exist. Its
+/// blocks are freed when the descriptor is closed.
 pub(super) fn hold(directory: impl AsFd, name: &[u8]) -> Option<OwnedFd> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     openat(directory, name, flags, Mode::empty()).ok()

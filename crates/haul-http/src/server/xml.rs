@@ -1,5 +1,5 @@
-//! Parses XML request bodies into a tree, and writes them so that of their context they need only the namespace
-//! declaration of `D`. The size of the tree is bounded by that of the request, its depth by `XML_DEPTH`.
+//! Parses XML request bodies into a tree, and writes elements that depend on their context only for the declaration of
+//! the prefix `D`. The size of the tree is bounded by that of the request, its depth by `XML_DEPTH`.
 
 use quick_xml::NsReader;
 use quick_xml::events::{BytesRef, BytesStart, Event};
@@ -54,7 +54,7 @@ impl Name {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Element {
     pub(super) name: Name,
-    /// Names and raw values, escaped for `"`, without namespace declarations.
+    /// Names and raw values, escaped for `"` and `<`, without namespace declarations.
     attributes: Vec<(Name, String)>,
     children: Vec<Child>,
 }
@@ -234,7 +234,7 @@ fn is_local_name(text: &str) -> bool {
     text.starts_with(is_name_start) && text.chars().all(|c| is_name_start(c) || is_later(c))
 }
 
-/// Whether a name may begin with `c` (XML, section 2.3), which is not `:`.
+/// Whether a name without a prefix may begin with `c` (XML, section 2.3, without `:`).
 const fn is_name_start(c: char) -> bool {
     matches!(c,
         'A'..='Z' | '_' | 'a'..='z' | '\u{c0}'..='\u{d6}' | '\u{d8}'..='\u{f6}' | '\u{f8}'..='\u{2ff}'

@@ -47,7 +47,7 @@ pub(crate) trait Platform: Debug + Send + Sync {
         length: usize,
     ) -> Result<Option<usize>>;
 
-    /// The first range of data (not a hole) at or after `from` in a file of `size` bytes.
+    /// The first range of data (not a hole) at or after `from` in a file of `size` bytes; `None` if there is none.
     fn next_data(&self, file: BorrowedFd<'_>, from: u64, size: u64) -> Result<Option<Range>>;
 
     /// Advises that the file will be read from front to back.

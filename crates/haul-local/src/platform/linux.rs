@@ -1,4 +1,4 @@
-//! [`Platform`] for Linux. That `openat2`, `O_TMPFILE` or `AT_EMPTY_PATH` does not work is remembered, so
+//! [`Platform`] for Linux. If `openat2`, `O_TMPFILE` or `AT_EMPTY_PATH` is not supported, this is remembered, so
 //! that it is tried once and not for every file.
 
 use std::ffi::CString;
@@ -207,6 +207,6 @@ fn has_proc() -> bool {
 
 fn proc_path(file: impl std::os::fd::AsFd) -> CString {
     let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
-    // Digits and slashes only, so no NUL.
+    // Letters, digits and slashes only, so no NUL.
     CString::new(path).unwrap_or_default()
 }

@@ -50,8 +50,8 @@ impl Directory {
     /// Opens and locks the directory; it is created if it does not exist.
     ///
     /// # Errors
-    /// If another mount uses it, other users may write to it, it has other files than a cache, or another version of
-    /// haul has written it.
+    /// If it cannot be created or opened, another mount uses it, other users may write to it, it has other files than a
+    /// cache, or another version of haul has written it.
     pub(super) fn open(path: &Path) -> Result<Self> {
         let failed = |error| Error::from_io("open cache", error).at(path.display());
         let cannot = |kind| Error::new(kind, "open cache").at(path.display());

@@ -65,7 +65,8 @@ impl<T> Expected<T> {
         (now.saturating_sub(at) <= AGE).then_some(file)
     }
 
-    /// A path turned out to be no file. Returns the file that was opened ahead for it.
+    /// A path turned out to be no file, was changed, or is looked up again. Returns the file that was opened ahead for
+    /// it.
     pub(super) fn on_other(&mut self, path: &RelPath) -> Option<T> {
         self.take(path).map(|(_, file)| file)
     }

@@ -251,7 +251,8 @@ impl Files {
         Some((file.path.clone(), file.content().size()))
     }
 
-    /// Path and length of an open file, if a read goes beyond its end; `None` if not, or if the handle never follows.
+    /// Path and length of an open file, if a read goes beyond its end; `None` if not, if the file was read as a
+    /// whole, or if the handle never follows.
     pub(crate) fn ended(&self, handle: u64, range: Range) -> Option<(RelPath, u64)> {
         let file = self.handle(handle).filter(|file| file.follows)?;
         match file.content() {
@@ -339,7 +340,8 @@ impl Opener {
         }
     }
 
-    /// Opens a file ahead. Fails if it would have to be read as a whole, since it may not be used.
+    /// Opens a file ahead. Fails if it would have to be read as a whole: that is too much for a file that may never be
+    /// opened.
     async fn open_ahead(&self, path: &RelPath) -> Result<Arc<Source>> {
         let reader = self.reader(path).await?;
         match has_ranges(&*reader) {

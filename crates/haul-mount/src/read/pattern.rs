@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_waits_for_the_second_time_gets_the_window() {
+    fn a_reader_that_waits_twice_after_its_first_read_gets_the_window() {
         let mut streams = Streams::default();
         assert_eq!(read(&mut streams, 0, true), FIRST_AHEAD);
         assert_eq!(read(&mut streams, 128 * KIB, false), FIRST_AHEAD);

@@ -85,7 +85,8 @@ impl Jail {
         Ok(self)
     }
 
-    /// Whether a path is in the root of a jail with items, where nothing can be added, renamed or removed.
+    /// Whether a path is the root of a jail with items, or an entry of it. Nothing can be added, renamed or removed
+    /// there.
     pub fn is_fixed(&self, path: &[u8]) -> bool {
         !self.items.is_empty() && components(path).count() < 2
     }

@@ -15,8 +15,8 @@ use haul_storage::ascii_host;
 /// | `192.0.2.0/24`, `2001:db8::/32` | the addresses in that network |
 /// | `host:8080`, `[2001:db8::1]:8080` | the same, at that port only |
 ///
-/// Names are not resolved, so a network in the list does not match a name with an address in it. An entry
-/// with an invalid port names nothing.
+/// Names are not resolved, so a network in the list does not match a name whose address is in that network.
+/// An entry with an invalid port names nothing.
 pub fn bypasses(list: &str, host: &str, port: u16) -> bool {
     // The zone of an address does not matter.
     let bare = host.split('%').next().unwrap_or_default();

@@ -214,8 +214,8 @@ fn an_upload_that_begins_while_the_content_is_synced_stays_in_the_record() {
     assert_eq!(recorded(), all);
 }
 
-/// Formerly, the record with the version before an upload did not know of the upload, so that the next process took the
-/// version from here for that of somebody else.
+/// Formerly, a record from before the end of an upload was stored without that upload, so that the next process took
+/// the uploaded version for that of another client.
 #[test]
 fn an_upload_that_ends_while_the_content_is_synced_stays_in_the_record() {
     let (world, root) = (World::new(), RelPath::root());
