@@ -118,7 +118,8 @@ fn a_silent_server_stops_no_program_for_longer_than_the_timeout() {
         let mut reader = cat.spawn().unwrap();
         thread::sleep(Duration::from_millis(300));
         let start = Instant::now();
-        kill_process(Pid::from_child(&reader), Signal::INT).unwrap();
+        // Unlike SIGINT, it is not ignored by the processes of a job in the background.
+        kill_process(Pid::from_child(&reader), Signal::TERM).unwrap();
         eventually("the reader still waits", || reader.try_wait().unwrap().is_some());
         assert!(start.elapsed() < Duration::from_secs(60), "{kind:?}: {:?}", start.elapsed());
         rules.iter().for_each(|rule| _ = proxy.lift(*rule));
