@@ -71,7 +71,8 @@ impl Default for Cancel {
 }
 
 impl Cancel {
-    /// Requests a stop: operations in flight are finished, part files and journals stay.
+    /// Requests a stop; part files and journals stay. A transfer gives operations in flight a few seconds to finish;
+    /// what only reads and compares (verification, comparison of trees) ends at once.
     pub fn cancel(&self) {
         self.sender.send_replace(true);
     }

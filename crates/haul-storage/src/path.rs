@@ -19,7 +19,7 @@ pub struct RelPath {
 /// Why bytes are not a path below a root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RelPathError {
-    /// A component is empty, so the path starts or ends with `/` or has `//` in it.
+    /// A component is empty: the path starts or ends with `/` or has `//` in it, or a single name is empty.
     EmptyComponent,
     /// A component is `.` or `..`.
     DotComponent,
@@ -119,7 +119,7 @@ impl RelPath {
         Some(Self { bytes: self.bytes[..end].to_vec() })
     }
 
-    /// Another name in the same directory.
+    /// Another name in the same directory. The root has no directory: for it, this is an entry in the root.
     ///
     /// # Errors
     /// If `name` is not a single component.

@@ -44,9 +44,9 @@ pub struct Script {
     pub cut_upload: Option<(usize, &'static str)>,
     /// The control connection ends after this many commands.
     pub max_commands: usize,
-    /// A verb at which it falls silent forever; with `RETR` in the middle of the data, with `STOR` before it
-    /// reads any, with `226` after the data, with `accept` before it accepts the data connection, and with
-    /// `greeting` from the beginning.
+    /// A verb at which it falls silent forever; with `RETR` in the middle of the data of a download or listing, with
+    /// `STOR` before it reads any, with `226` after the data, with `accept` before it accepts the data connection, and
+    /// with `greeting` from the beginning.
     pub silent_at: &'static str,
     /// It falls silent forever after its reply to this verb.
     pub silent_after: &'static str,

@@ -214,7 +214,7 @@ impl HttpFile {
         self.inner.forget_prefetched();
     }
 
-    /// Holds `permits` until the prefetched beginning of the file is read or dropped.
+    /// Holds `permits` until reading of the prefetched beginning starts, or it is dropped.
     pub fn hold_permits(&self, permits: Vec<OwnedSemaphorePermit>) {
         self.inner.hold_permits(permits);
     }

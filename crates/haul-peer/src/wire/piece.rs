@@ -3,8 +3,8 @@
 //! BLAKE3 is a tree. A piece of [`PIECE`] bytes at a multiple of [`PIECE`] is a subtree of its file's tree (and so
 //! is a shorter one at the end of the file), and travels with the subtree's chaining value: [`Root`] computes the
 //! standard BLAKE3 hash of the file from these values, without reading the data again. Any other piece travels with
-//! the BLAKE3 hash of its data alone. So does a piece that is a whole file: the root of a tree is computed
-//! differently from its subtrees, and the plain hash is the file's hash already.
+//! the BLAKE3 hash of its data alone. So does a piece that is a whole file, if the sender knows the file's length: the
+//! root of a tree is computed differently from its subtrees, and the plain hash is the file's hash already.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,8 @@ pub const PIECE: u64 = 256 << 10;
 pub type Hash = [u8; 32];
 
 /// The hash of a piece of a file, and whether it is the chaining value of a subtree. `file_size` is the length of
-/// the file, if it is known; without it, a short piece at the end is not a subtree.
+/// the file, if it is known; without it, no piece is treated as the end or the whole of the file: a short piece is not
+/// a subtree, and an aligned one of [`PIECE`] bytes is, even if it is the whole file.
 pub fn piece_hash(offset: u64, data: &Block, file_size: Option<u64>) -> (Hash, bool) {
     let length = data.len() as u64;
     let end = offset.checked_add(length);
@@ -92,8 +93,9 @@ impl Root {
         }
     }
 
-    /// Adds the hash of a piece of `length` bytes that has been verified. Returns whether the piece counts:
-    /// one that is not a subtree (nor the whole file) does not. A piece that was added before is ignored.
+    /// Adds the hash of a piece of `length` bytes that has been verified. Returns whether the piece counts: a plain
+    /// hash does only if it is that of the whole file, and a chaining value only if the file has several pieces and
+    /// this is one of them. A piece that was added before is ignored.
     pub fn add(&mut self, offset: u64, length: u64, hash: &Hash, is_subtree: bool) -> bool {
         if !is_subtree {
             let is_whole_file = offset == 0 && length == self.size;

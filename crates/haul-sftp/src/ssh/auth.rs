@@ -164,8 +164,8 @@ impl Applicant<'_> {
         methods
     }
 
-    /// Offers a key. `is_likely`: the server has accepted it before, or it is the obvious one. The inner error means
-    /// that the key cannot sign or must not be used; the connection remains usable.
+    /// Offers a key. `is_likely`: the server has accepted it before, or it is [`Identities::obvious`]. The inner error
+    /// means that the key cannot sign or must not be used; the connection remains usable.
     async fn offer(
         &self,
         handshake: &mut Handshake,

@@ -113,6 +113,6 @@ root need fusermount3 (package fuse3). Called as mount.haul, haul takes the argu
 With --read-write, a closed file is in the spool and survives a crash; it is uploaded in the
 background. Ctrl-C waits for uploads while they make progress. What is left is uploaded by the next
 mount of the same location. If a file has changed on the server meanwhile, the version from here is
-uploaded beside it as `NAME (conflict DATE HOST)`.
+uploaded beside it as `NAME (conflict DATE HOST).EXT`.
 
 After -o, options of mount, sshfs and fstab are accepted, too: -o allow_other,uid=1000,reconnect.";

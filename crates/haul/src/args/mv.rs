@@ -35,8 +35,9 @@ pub(crate) struct MvArgs {
 }
 
 const MEANING: &str = "\
-On one disk or one server SOURCE is renamed. Otherwise each file is copied with all metadata
-(--preserve=all), read back (--verify), and then removed if it has not changed and its copy is
-complete. A file that fails, or changes during the move, stays at SOURCE. Existing files are
-replaced; with --overwrite different those of the same size and time are compared by content,
-with never and newer the source stays. A slash at the end of SOURCE makes no difference.";
+On one disk or one server SOURCE is renamed, unless the new name exists. Otherwise each file is
+copied with all metadata (--preserve=all), read back (--verify), and then removed if it has not
+changed and its copy is complete. A file that fails, or changes during the move, stays at SOURCE.
+Existing files are replaced. With --overwrite different those of the same size and time are
+compared by content. If the destination has the file, it stays at SOURCE with --overwrite never,
+and with newer unless it is the newer one. A slash at the end of SOURCE makes no difference.";

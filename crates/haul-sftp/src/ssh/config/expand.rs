@@ -26,7 +26,7 @@ pub struct Tokens {
     pub home: PathBuf,
     /// `%l`: this machine's name, and `%L` up to its first dot.
     pub local_host: String,
-    /// `%j`: the hosts of ProxyJump, or nothing.
+    /// `%j`: the value of ProxyJump as written, with users and ports; empty without one.
     pub jump_host: String,
 }
 
