@@ -95,6 +95,27 @@ async fn a_fixed_window_is_respected() {
     assert!((256 << 20) as f64 / seconds <= most * 1.05, "{seconds} s");
 }
 
+/// Formerly, the blocks of a range were written one after the other, each for an RTT, so that a quarter of this window
+/// was in flight.
+#[tokio::test(start_paused = true)]
+async fn a_window_is_full_although_its_ranges_are_written_in_several_blocks() {
+    let far = MemoryStorage::builder().with_link(link(100, 1000)).build();
+    let near = MemoryStorage::builder().with_read_block(256 << 10).build();
+    near.add_pattern_file("f", 256 << 20, 1);
+    far.expect_pattern("f", 1);
+    let settings = Settings {
+        lanes: Auto::Fixed(4),
+        window: Auto::Fixed(4 << 20),
+        chunk: Auto::Fixed(1 << 20),
+        ..Settings::default()
+    };
+    let outcome = run(job(&near, &far), settings).await;
+    outcome.assert_clean();
+    let rate = (256 << 20) as f64 / outcome.summary.elapsed.as_secs_f64();
+    let most = (4 << 20) as f64 / 0.1;
+    assert!(rate > 0.7 * most && rate < 1.05 * most, "{rate} of {most} bytes/s");
+}
+
 #[tokio::test(start_paused = true)]
 async fn many_small_files_share_rtts() {
     for down in [true, false] {

@@ -14,7 +14,8 @@ use crate::budget::Permit;
 /// Approximate length of a block of a stream, in bytes.
 const BLOCK: u64 = 256 << 10;
 
-/// Maximum number of blocks of a stream that are written at once: over a link, each write takes an RTT.
+/// Maximum number of blocks of a stream, or of a range that is written over a link, that are written at once: over a
+/// link, each write takes an RTT.
 const WRITES: usize = 16;
 
 /// The result of a read.
@@ -221,7 +222,8 @@ impl FileInMotion {
         if wanted.is_empty() || self.is_stopped() {
             return self.end_attempt(id, None, now);
         }
-        let most = if self.mode.is_streamed() { WRITES } else { 1 };
+        let several = self.mode.is_streamed() || self.mode.destination == Medium::Link;
+        let most = if several { WRITES } else { 1 };
         let Some(range) = self.ranges.get_mut(&id) else { return };
         if range.blocks_in_hand.len() >= most {
             range.state = State::Writing;
@@ -360,7 +362,8 @@ impl FileInMotion {
         // Bytes that wait for their record in the journal are not in flight any more. If they counted as
         // that, they could fill a small window, and no bytes would arrive that fill the record.
         permit.arrived(range.len());
-        if let Some(due) = self.records.add(range, permit) {
+        let window_bytes = self.shared.flow.decision().window_bytes;
+        if let Some(due) = self.records.add(range, permit, window_bytes) {
             self.record(due);
         }
         self.counted.fetch_add(range.len(), Ordering::Relaxed);

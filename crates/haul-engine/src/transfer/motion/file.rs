@@ -137,7 +137,7 @@ impl FileInMotion {
         let passed = written.iter().next().filter(|first| first.start() == 0);
         let passed = passed.map_or(0, Range::end);
         Self {
-            records: Records::new(mode.journal, mode.keeps_permits, window_bytes),
+            records: Records::new(&mode, window_bytes),
             next_write: mode.writes_in_order.then_some(passed),
             shared,
             mode,
