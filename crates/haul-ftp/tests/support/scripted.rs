@@ -296,24 +296,29 @@ impl<'a> Session<'a> {
                 let exists = content.is_some();
                 self.reply(if exists { "350 And now?" } else { "550 What?" }).await
             }
-            "RNTO" => {
-                if !self.files().contains_key(&self.from) {
-                    return self.reply("503 Rename what?").await;
-                }
-                let exists = self.files().contains_key(argument);
-                if !(script.renames)(&self.from, argument, exists) {
-                    return self.reply("553 Not that name.").await;
-                }
-                let moved = self.files().remove(&self.from);
-                moved.map(|content| self.files().insert(argument.to_owned(), content));
-                self.reply("250 Renamed.").await
-            }
+            "RNTO" => self.rename(argument).await,
             "DELE" => {
                 let removed = self.files().remove(argument).is_some();
                 self.reply(if removed { "250 Gone." } else { "550 What?" }).await
             }
             _ => self.reply("500 What?").await,
         }
+    }
+
+    async fn rename(&mut self, to: &str) -> std::io::Result<()> {
+        let (is_there, exists) = {
+            let files = self.files();
+            (files.contains_key(&self.from), files.contains_key(to))
+        };
+        if !is_there {
+            return self.reply("503 Rename what?").await;
+        }
+        if !(self.shared.script.renames)(&self.from, to, exists) {
+            return self.reply("553 Not that name.").await;
+        }
+        let moved = self.files().remove(&self.from);
+        moved.map(|content| self.files().insert(to.to_owned(), content));
+        self.reply("250 Renamed.").await
     }
 
     async fn listen(&mut self) -> std::io::Result<u16> {
