@@ -107,7 +107,7 @@ async fn the_old_file_is_renamed_back_if_the_new_one_cannot_get_the_name() {
     }
 }
 
-/// Formerly, what was aside was removed before the present file was set aside, even if that was another machine's, whose
+/// Formerly, what was aside was removed before the present file was set aside, even if it was another machine's, whose
 /// new file had no name yet.
 #[tokio::test]
 async fn what_another_machine_has_set_aside_meanwhile_stays() {
