@@ -58,7 +58,9 @@ impl DataSpec {
             None => vec![(0, self.bytes)],
             Some(_) => {
                 let (length, distance) = (self.bytes / PIECES, self.size() / PIECES);
-                (0..PIECES).map(|n| (n * distance, length)).collect()
+                let last = length + self.bytes % PIECES;
+                let length = |n| if n == PIECES - 1 { last } else { length };
+                (0..PIECES).map(|n| (n * distance, length(n))).collect()
             }
         }
     }
@@ -291,6 +293,22 @@ mod tests {
             sparse_size: None,
         });
         assert_eq!(set.difference(&copy).expect("readable"), None);
+    }
+
+    /// Formerly, the remainder was left out.
+    #[test]
+    fn the_pieces_of_a_sparse_file_have_all_its_bytes() {
+        for bytes in [0, 63, 64, 6463, 9999] {
+            let sparse_size = Some(10_000);
+            let spec = DataSpec { files: 1, bytes, directories: 0, sparse_size };
+            let (mut total, mut end) = (0, 0);
+            for (offset, length) in spec.pieces() {
+                assert!(offset >= end, "{bytes} bytes: {:?}", spec.pieces());
+                (total, end) = (total + length, offset + length);
+            }
+            assert_eq!(total, bytes);
+            assert!(end <= 10_000, "{bytes} bytes: {:?}", spec.pieces());
+        }
     }
 
     #[test]

@@ -17,6 +17,8 @@ struct Refused {
     error: Error,
     /// The new name was refused (RNTO).
     name: bool,
+    /// A file may have been left aside, as [`Inner::try_rename`] documents.
+    aside: bool,
 }
 
 impl Inner {
@@ -30,16 +32,17 @@ impl Inner {
         }
         let on_server = self.on_server(to);
         let aside = self.on_server(&self.aside_of(to)?);
-        let Refused { error, name } = match self.try_rename(from, &on_server, &aside).await {
-            Ok(false) => return Ok(()),
-            // An earlier run may have been killed before it removed the old file.
-            Ok(true) if replace => {
-                self.clear_aside(&aside, to).await;
-                return Ok(());
-            }
-            Ok(true) => return self.give_way(from, &aside, to).await,
-            Err(refused) => refused,
-        };
+        let Refused { error, name, aside: may_be_aside } =
+            match self.try_rename(from, &on_server, &aside).await {
+                Ok(false) => return Ok(()),
+                // An earlier run may have been killed before it removed the old file.
+                Ok(true) if replace => {
+                    self.clear_aside(&aside, to).await;
+                    return Ok(());
+                }
+                Ok(true) => return self.give_way(from, &aside, to).await,
+                Err(refused) => refused,
+            };
         let is_transient = error.retry() == Retry::Later;
         if !name || is_transient || error.kind() == ErrorKind::NotFound {
             // An existing file is not the reason.
@@ -50,7 +53,14 @@ impl Inner {
                 let kind = ErrorKind::IsADirectory;
                 Err(self.at(Error::new(kind, error.operation()).because(error.cause()), to))
             }
-            Some(_) if replace => self.replace(from, to, &aside, error).await,
+            Some(_) if replace => {
+                // It was aside before the name was seen to be taken, so it is older than the present file.
+                if may_be_aside {
+                    // A failure shows when the present file cannot be renamed aside.
+                    drop(self.remove_aside(&aside, to).await);
+                }
+                self.replace(from, to, &aside, error).await
+            }
             Some(_) => Err(self.in_the_way(to)),
             None => {
                 self.recover(to).await?;
@@ -77,13 +87,11 @@ impl Inner {
         Err(self.in_the_way(to))
     }
 
-    /// Replaces the file at `to` on a server whose rename does not replace.
+    /// Replaces the file at `to` on a server whose rename does not replace. Removes nothing before the new file has the
+    /// name: what is aside may be the only copy of a file that another machine replaces at the same time.
     async fn replace(&self, from: &[u8], to: &RelPath, aside: &[u8], refusal: Error) -> Result<()> {
         let on_server = self.on_server(to);
-        // A file that an earlier run left aside is older than the present one.
-        let stale = [Command::new("DELE", aside)?];
-        let [move_old, move_new] = [rename(&on_server, aside)?, rename(from, &on_server)?];
-        let commands: Vec<_> = stale.into_iter().chain(move_old).chain(move_new).collect();
+        let commands = [rename(&on_server, aside)?, rename(from, &on_server)?].concat();
         let replies = match self.host.exchange(&commands).await {
             Ok(replies) => replies,
             Err(error) => {
@@ -93,11 +101,14 @@ impl Inner {
                 return Err(self.at(error, to));
             }
         };
-        let [_, _, moved, _, placed] = &replies[..] else {
+        let [_, moved, _, placed] = &replies[..] else {
             return Err(self.at(refusal, to));
         };
         if !moved.is_done() {
             if placed.is_done() {
+                // If another machine has put the old file aside, its own file finds the name taken, and it removes
+                // nothing.
+                self.clear_aside(aside, to).await;
                 return Ok(());
             }
             let cause = format!("{}; and the old file cannot be renamed: {moved}", refusal.cause());
@@ -196,7 +207,7 @@ impl Inner {
     /// Renames, and returns whether a file may have been left at `aside`: whether the server accepts RNFR for it, which
     /// some servers do for every name.
     async fn try_rename(&self, from: &[u8], to: &[u8], aside: &[u8]) -> Result<bool, Refused> {
-        let failed = |error| Refused { error, name: false };
+        let failed = |error| Refused { error, name: false, aside: false };
         let mut commands = rename(from, to).map_err(failed)?.to_vec();
         commands.push(Command::new("RNFR", aside).map_err(failed)?);
         let replies = self.host.exchange(&commands).await.map_err(failed)?;
@@ -208,7 +219,10 @@ impl Inner {
         }
         match to.is_done() {
             true => Ok(aside.is_pending()),
-            false => Err(Refused { error: refused("rename", to), name: true }),
+            false => {
+                let (error, aside) = (refused("rename", to), aside.is_pending());
+                Err(Refused { error, name: true, aside })
+            }
         }
     }
 

@@ -18,6 +18,9 @@ use crate::{Action, FileEvent};
 /// twice.
 const KEPT: usize = 1024;
 
+/// Subdirectories that wait while their directory is listed. Beyond that, each is removed at once.
+const MAX_PENDING: usize = 4096;
+
 /// The device of the directory that contains an entry of the destination. `None` without `one_file_system`, or if it
 /// is unknown.
 async fn parent_device(context: &Context, job: &NumberedJob, entry: &Entry) -> Result<Option<u64>> {
@@ -121,16 +124,8 @@ fn why_stays(
 /// # Errors
 /// The first failure ends the removal. Directories that it made writable get their former modes back.
 pub async fn remove(context: &Context, job: &NumberedJob, entry: &Entry) -> Result<Option<Stays>> {
-    let mut pending = vec![(entry.clone(), None)];
     let mut removal = Removal::new(context, job, parent_device(context, job, entry).await?);
-    let outcome = removal.run(entry, &mut pending).await;
-    if outcome.is_err() {
-        // The deepest first: a former mode may deny access to the directories below.
-        for (directory, listed) in pending.iter().rev() {
-            put_back(job, &directory.path, listed.flatten()).await;
-        }
-    }
-    outcome
+    removal.run(entry).await
 }
 
 /// What [`remove`] would do with an entry and everything below it.
@@ -149,7 +144,7 @@ pub struct Count {
 pub async fn count(context: &Context, job: &NumberedJob, entry: &Entry) -> Result<Count> {
     let mut removal = Removal::new(context, job, parent_device(context, job, entry).await?);
     removal.counts = Some(Count::default());
-    removal.run(entry, &mut vec![(entry.clone(), None)]).await?;
+    removal.run(entry).await?;
     Ok(removal.counts.unwrap_or_default())
 }
 
@@ -157,8 +152,8 @@ pub async fn count(context: &Context, job: &NumberedJob, entry: &Entry) -> Resul
 /// mode, if that was changed.
 type Pending = Vec<(Entry, Option<Option<u32>>)>;
 
-/// The removal of an entry and everything below it. Memory does not grow with the number of files: each is removed when
-/// it is listed.
+/// The removal of an entry and everything below it. Memory does not grow with the number of files, each of which is
+/// removed when it is listed, nor with that of the subdirectories of a directory ([`MAX_PENDING`]).
 struct Removal<'a> {
     context: &'a Context,
     job: &'a NumberedJob,
@@ -190,8 +185,25 @@ impl<'a> Removal<'a> {
         self.context.settings.dry_run || self.counts.is_some()
     }
 
-    /// Does what [`remove`] documents. After an error, `pending` contains the directories left.
-    async fn run(&mut self, entry: &Entry, pending: &mut Pending) -> Result<Option<Stays>> {
+    /// Does what [`remove`] documents.
+    async fn run(&mut self, entry: &Entry) -> Result<Option<Stays>> {
+        let mut pending = vec![(entry.clone(), None)];
+        let outcome = self.remove_pending(entry, &mut pending).await;
+        if outcome.is_err() {
+            // The deepest first: a former mode may deny access to the directories below.
+            for (directory, listed) in pending.iter().rev() {
+                put_back(self.job, &directory.path, listed.flatten()).await;
+            }
+        }
+        outcome
+    }
+
+    /// The same, without giving modes back: after an error, `pending` contains the directories left.
+    async fn remove_pending(
+        &mut self,
+        entry: &Entry,
+        pending: &mut Pending,
+    ) -> Result<Option<Stays>> {
         let (context, job) = (self.context, self.job);
         if is_mount(self.device, entry) {
             return Ok(Some(Stays::Mounted));
@@ -221,7 +233,8 @@ impl<'a> Removal<'a> {
         Ok(None)
     }
 
-    /// Removes the files and links in a directory, and adds its subdirectories to `pending`.
+    /// Removes the files and links in a directory, and adds its subdirectories to `pending`, or removes them as well if
+    /// too many are pending.
     async fn clear(&mut self, directory: &RelPath, pending: &mut Pending) -> Result<()> {
         let (context, job) = (self.context, self.job);
         let mut listing = job.job.destination.list(directory).await?.fuse();
@@ -258,7 +271,10 @@ impl<'a> Removal<'a> {
                 }
                 match stays {
                     Some(why) => self.staying.note(directory.clone(), why),
-                    None if below.is_dir() => pending.push((below, None)),
+                    None if below.is_dir() && pending.len() < MAX_PENDING => {
+                        pending.push((below, None));
+                    }
+                    None if below.is_dir() => drop(self.run(&below).await?),
                     None => {
                         self.take(&below, None).await?;
                     }

@@ -1,5 +1,6 @@
 //! Replacing files on servers whose rename does not replace.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -103,6 +104,49 @@ async fn the_old_file_is_renamed_back_if_the_new_one_cannot_get_the_name() {
         assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
         assert_eq!(server.content("/up/f").unwrap(), b"old", "{error}");
         assert_eq!(server.names(), ["/up/f"], "{error}");
+    }
+}
+
+/// Formerly, what was aside was removed before the present file was set aside, even if it was another machine's, whose
+/// new file had no name yet.
+#[tokio::test]
+async fn what_another_machine_has_set_aside_meanwhile_stays() {
+    for whole in [true, false] {
+        let renames = |from: &str, _: &str, _: bool| !is_part(from);
+        // After this machine has seen that the name is taken.
+        let meanwhile: fn(&str, &mut HashMap<String, Vec<u8>>) = |line, files| {
+            if matches!(line, "DELE /up/.f.haul-old" | "RNFR /up/f")
+                && let Some(old) = files.remove("/up/f")
+            {
+                files.insert("/up/.f.haul-old".to_owned(), old);
+            }
+        };
+        let script = Script { renames, meanwhile, ..Script::default() };
+        let (server, _journals, storage) = storage(script).await;
+        server.put("/up/f", b"old");
+        write(&storage, whole, true).await.unwrap_err();
+        let names = server.names();
+        assert_eq!(server.content("/up/.f.haul-old").as_deref(), Some(&b"old"[..]), "{names:?}");
+    }
+}
+
+/// The other machine's new file finds the name taken.
+#[tokio::test]
+async fn the_name_is_taken_between_the_renames_of_another_machine() {
+    for whole in [true, false] {
+        let meanwhile: fn(&str, &mut HashMap<String, Vec<u8>>) = |line, files| {
+            if line == "RNFR /up/f"
+                && let Some(old) = files.remove("/up/f")
+            {
+                files.insert("/up/.f.haul-old".to_owned(), old);
+            }
+        };
+        let script = Script { meanwhile, ..non_replacing() };
+        let (server, _journals, storage) = storage(script).await;
+        server.put("/up/f", b"old");
+        write(&storage, whole, true).await.unwrap();
+        assert_eq!(server.names(), ["/up/f"]);
+        assert_eq!(server.content("/up/f").unwrap(), b"new");
     }
 }
 

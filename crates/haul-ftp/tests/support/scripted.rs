@@ -28,6 +28,8 @@ pub struct Script {
     pub unlistable: &'static str,
     /// Whether a rename succeeds, by old name, new name, and whether the new name exists.
     pub renames: fn(&str, &str, bool) -> bool,
+    /// What another client does before a command line: called with the line and all files.
+    pub meanwhile: fn(&str, &mut HashMap<String, Vec<u8>>),
     /// Commands that arrive in one packet behind another one are lost.
     pub forgetful: bool,
     /// Nothing listens on the ports of EPSV.
@@ -66,6 +68,7 @@ impl Default for Script {
             listings: &[],
             unlistable: "",
             renames: |_, _, _| true,
+            meanwhile: |_, _| {},
             forgetful: false,
             epsv_leads_nowhere: false,
             drip: Duration::ZERO,
@@ -192,6 +195,7 @@ impl<'a> Session<'a> {
             }
             let line = String::from_utf8_lossy(&line).trim_end_matches(['\r', '\n']).to_owned();
             self.shared.commands.lock().unwrap().push(line.clone());
+            (self.shared.script.meanwhile)(&line, &mut self.files());
             let (verb, argument) = line.split_once(' ').unwrap_or((&line, ""));
             let is_silent = verb == self.shared.script.silent_at;
             if is_silent && !matches!(verb, "RETR" | "STOR") {
@@ -292,21 +296,29 @@ impl<'a> Session<'a> {
                 let exists = content.is_some();
                 self.reply(if exists { "350 And now?" } else { "550 What?" }).await
             }
-            "RNTO" => {
-                let exists = self.files().contains_key(argument);
-                if !(script.renames)(&self.from, argument, exists) {
-                    return self.reply("553 Not that name.").await;
-                }
-                let moved = self.files().remove(&self.from);
-                moved.map(|content| self.files().insert(argument.to_owned(), content));
-                self.reply("250 Renamed.").await
-            }
+            "RNTO" => self.rename(argument).await,
             "DELE" => {
                 let removed = self.files().remove(argument).is_some();
                 self.reply(if removed { "250 Gone." } else { "550 What?" }).await
             }
             _ => self.reply("500 What?").await,
         }
+    }
+
+    async fn rename(&mut self, to: &str) -> std::io::Result<()> {
+        let (is_there, exists) = {
+            let files = self.files();
+            (files.contains_key(&self.from), files.contains_key(to))
+        };
+        if !is_there {
+            return self.reply("503 Rename what?").await;
+        }
+        if !(self.shared.script.renames)(&self.from, to, exists) {
+            return self.reply("553 Not that name.").await;
+        }
+        let moved = self.files().remove(&self.from);
+        moved.map(|content| self.files().insert(to.to_owned(), content));
+        self.reply("250 Renamed.").await
     }
 
     async fn listen(&mut self) -> std::io::Result<u16> {

@@ -12,13 +12,13 @@ use dav_server::davpath::DavPath;
 use haul_storage::is_part_name;
 use http::header::{self, HeaderName, HeaderValue};
 use http::{Method, Response};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use quick_xml::escape::escape;
 
 use super::body::Body;
 use super::dates;
 use super::directory::{Entry, Links, Listing};
 use super::limits;
+use super::paths::encoded_name;
 use super::refusal;
 use super::share::Share;
 
@@ -34,9 +34,6 @@ static POLICY: LazyLock<String> = LazyLock::new(|| {
          frame-ancestors 'none'"
     )
 });
-
-/// What is escaped in a link: every byte but the unreserved characters of RFC 3986 (letters, digits and `-._~`).
-const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Returns the page of a directory.
 pub(super) async fn show(share: &Arc<Share>, method: &Method, path: &DavPath) -> Response<Body> {
@@ -136,7 +133,7 @@ fn breadcrumb(page: &mut String, components: &[&[u8]]) {
         let _ = write!(page, "<a href=\"/\">{top}</a>");
     }
     for (at, component) in components.iter().enumerate() {
-        let _ = write!(link, "{}/", encoded(component));
+        let _ = write!(link, "{}/", encoded_name(component));
         let name = text(component);
         page.push_str("<span class=\"slash\">/</span>");
         let _ = if at + 1 == components.len() {
@@ -149,7 +146,7 @@ fn breadcrumb(page: &mut String, components: &[&[u8]]) {
 }
 
 fn row(page: &mut String, entry: &Entry) {
-    let (link, name) = (encoded(&entry.name), text(&entry.name));
+    let (link, name) = (encoded_name(&entry.name), text(&entry.name));
     let date = date(entry.described.modified);
     let exact = dates::iso(entry.described.modified);
     // `./` because a name may look like a URL with a scheme.
@@ -168,10 +165,6 @@ fn row(page: &mut String, entry: &Entry) {
              <td class=\"date\"><time datetime=\"{exact}\">{date}</time></td></tr>"
         )
     };
-}
-
-fn encoded(name: &[u8]) -> String {
-    percent_encode(name, UNRESERVED).to_string()
 }
 
 /// The name for display. Control characters and those that embed, override or isolate a direction of text
@@ -220,7 +213,7 @@ mod tests {
     #[test]
     fn names_are_escaped_and_links_keep_every_byte() {
         assert_eq!(text(b"<a href=\"x\">&'"), "&lt;a href=&quot;x&quot;&gt;&amp;&#39;");
-        assert_eq!(encoded(b"<%2f?#\xff \"'"), "%3C%252f%3F%23%FF%20%22%27");
+        assert_eq!(encoded_name(b"<%2f?#\xff \"'"), "%3C%252f%3F%23%FF%20%22%27");
         assert_eq!(text(b"a\xffb\n"), "a\u{fffd}b\u{fffd}");
         assert_eq!(text("gpj\u{202e}.exe".as_bytes()), "gpj\u{fffd}.exe");
     }

@@ -12,7 +12,6 @@ use dav_server::davpath::DavPath;
 use futures_util::stream::unfold;
 use http::header::{self, HeaderMap, HeaderValue};
 use http::{Response, StatusCode};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use quick_xml::escape::escape;
 use rustix::fs::{FileType, OFlags, fstatvfs};
 use rustix::io::Errno;
@@ -23,17 +22,13 @@ use super::described::Described;
 use super::directory::{Entry, Links, Listing, below};
 use super::limits;
 use super::media_type;
+use super::paths::link;
 use super::refusal;
 use super::share::Share;
 use super::xml::{self, DAV, Malformed, Name};
 
 /// Apache's namespace; davfs2 requests one property of it.
 const APACHE: &str = "http://apache.org/dav/props/";
-
-/// What is escaped in a link: every byte but slashes and the unreserved characters of RFC 3986 (letters, digits and
-/// `-._~`).
-const UNRESERVED: &AsciiSet =
-    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 
 /// Properties returned when the request names none.
 const USUAL: [&str; 8] = [
@@ -315,15 +310,6 @@ pub(super) fn propstat(status: StatusCode, properties: &str, text: &mut String) 
     text.push_str(properties);
     text.push_str("</D:prop><D:status>HTTP/1.1 ");
     text.push_str(&format!("{code} {words}</D:status></D:propstat>"));
-}
-
-/// A path as a link, with every byte of it; directories end with a slash.
-pub(super) fn link(path: &[u8], is_directory: bool) -> String {
-    let mut link = percent_encode(path, UNRESERVED).to_string();
-    if is_directory && !link.ends_with('/') {
-        link.push('/');
-    }
-    link
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! Uploads to a server that refuses MOVE: they write under the final name, and replace only what they may. And uploads
 //! whose part file is refused.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use haul_http::client::HttpStorage;
@@ -230,7 +231,7 @@ async fn without_move_a_retry_replaces_what_an_earlier_attempt_has_left() {
         (Reply::status(503), PLAIN),
     ] {
         let tries = AtomicUsize::new(0);
-        let (first, exists) = (std::sync::Mutex::new(Some(first)), AtomicBool::new(false));
+        let (first, exists) = (Mutex::new(Some(first)), AtomicBool::new(false));
         let server =
             Scripted::start(move |request| match (&request.method[..], &request.path[..]) {
                 ("PROPFIND", "/dav/file") if exists.load(Ordering::SeqCst) => existing(1),
@@ -320,5 +321,124 @@ async fn a_refused_part_file_is_not_reported_as_an_existing_file() {
             };
             assert_eq!(errors.map(|error| error.kind()), [expected; 2], "{status}, {kind:?}");
         }
+    }
+}
+
+/// The files of a server, and their lengths.
+type Files = Arc<Mutex<BTreeMap<String, u64>>>;
+
+/// A server with the files that PUT, PATCH and DELETE leave. `reply` may respond otherwise, after that.
+async fn with_files(
+    kind: [&'static str; 2],
+    reply: impl Fn(&Request) -> Option<Reply> + Send + Sync + 'static,
+) -> (Scripted, Files) {
+    let files = Files::default();
+    let own = Arc::clone(&files);
+    let server = Scripted::start(move |request| {
+        let mut files = own.lock().unwrap();
+        let found = files.get(&request.path).copied();
+        let usual = match &request.method[..] {
+            "PROPFIND" if found.is_some() => Reply::listing(&[(&request.path, found)]),
+            "PROPFIND" if request.path != "/dav/" => Reply::status(404),
+            "PUT"
+                if found.is_some()
+                    && kind[1] == "haul"
+                    && request.header("if-none-match") == "*" =>
+            {
+                return Reply::status(412);
+            }
+            "PUT" => {
+                files.insert(request.path.clone(), 0);
+                usual(request, kind)
+            }
+            "PATCH" => {
+                files.insert(request.path.clone(), SIZE);
+                usual(request, kind)
+            }
+            "DELETE" => {
+                files.remove(&request.path);
+                usual(request, kind)
+            }
+            _ => usual(request, kind),
+        };
+        reply(request).unwrap_or(usual)
+    });
+    (server.await, files)
+}
+
+/// Formerly, the empty file stayed. Under the final name, another run then refused to replace it.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_empty_file_whose_response_is_lost_is_removed() {
+    for (kind, moves) in [(PARTS, true), (PARTS, false), (BOTH, true)] {
+        let is_broken = Arc::new(AtomicBool::new(false));
+        let breaks = Arc::clone(&is_broken);
+        let (server, files) = with_files(kind, move |request| {
+            let is_cut = request.method == "PUT" && breaks.load(Ordering::SeqCst);
+            is_cut.then_some(Reply::Close(0))
+        })
+        .await;
+        let storage = match moves {
+            true => storage(&server.url, &tempfile::tempdir().unwrap()).await,
+            false => without_move(&server).await,
+        };
+        files.lock().unwrap().clear();
+        is_broken.store(true, Ordering::SeqCst);
+        for resume in [false, true] {
+            let replaces = Replaces::Nothing;
+            let options =
+                CreateOptions { size: Some(SIZE), replaces, resume, ..CreateOptions::default() };
+            let created = storage.create(&path("file"), &options).await;
+            let Err(error) = created else { panic!("{kind:?}, {moves}: created") };
+            assert_eq!(error.retry(), Retry::Later, "{kind:?}, {moves}: {error}");
+            let left = files.lock().unwrap().clone();
+            assert!(left.is_empty(), "{kind:?}, {moves}, {resume}: {left:?}");
+        }
+        is_broken.store(false, Ordering::SeqCst);
+        let options = CreateOptions {
+            size: Some(SIZE),
+            replaces: Replaces::Nothing,
+            ..CreateOptions::default()
+        };
+        let created = storage.create(&path("file"), &options).await;
+        created.unwrap_or_else(|error| panic!("{kind:?}, {moves}: {error}"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_empty_file_of_another_program_stays_when_a_response_is_lost() {
+    for kind in [PARTS, BOTH] {
+        let is_broken = Arc::new(AtomicBool::new(false));
+        let breaks = Arc::clone(&is_broken);
+        let (server, files) = with_files(kind, move |request| {
+            let is_cut = request.method == "PUT" && breaks.load(Ordering::SeqCst);
+            is_cut.then_some(Reply::Close(0))
+        })
+        .await;
+        let storage = without_move(&server).await;
+        *files.lock().unwrap() = BTreeMap::from([("/dav/file".to_owned(), 0)]);
+        is_broken.store(true, Ordering::SeqCst);
+        write(&storage, Replaces::Nothing).await.unwrap_err();
+        let left = files.lock().unwrap().clone();
+        assert_eq!(left.len(), 1, "{kind:?}: {left:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_range_leaves_no_file() {
+    for (kind, moves) in [(PARTS, true), (PARTS, false), (BOTH, true), (BOTH, false)] {
+        let (server, files) = with_files(kind, |request| {
+            (request.method == "PATCH" && request.path.contains("file")).then(|| Reply::status(416))
+        })
+        .await;
+        let storage = match moves {
+            true => storage(&server.url, &tempfile::tempdir().unwrap()).await,
+            false => without_move(&server).await,
+        };
+        files.lock().unwrap().clear();
+        // Of this kind, the engine keeps no part file.
+        let error = write(&storage, Replaces::Nothing).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Changed, "{kind:?}, {moves}: {error}");
+        let left = files.lock().unwrap().clone();
+        assert!(left.is_empty(), "{kind:?}, {moves}: {left:?}");
     }
 }

@@ -5,8 +5,10 @@
 
 use haul_storage::{Capabilities, Entry, RelPath, Timestamp};
 
-/// Most uploads of a file that are remembered.
+/// Most uploads of a file that are remembered, unless the only trace of a part file would be lost.
 pub(super) const MOST: usize = 4;
+/// Most that are remembered in any case.
+const MOST_WITH_PARTS: usize = 64;
 
 /// Coarsest step of times that distinguishes versions of the same size, in nanoseconds.
 const FINE: u64 = 1_000_000;
@@ -63,11 +65,35 @@ pub(super) struct Attempts(Vec<Attempt>);
 
 impl Attempts {
     /// An upload begins.
-    pub(super) fn begin(&mut self, attempt: Attempt) {
-        self.0.retain(|known| known.path != attempt.path || known.sent != attempt.sent);
-        // The oldest one is forgotten.
-        self.0.drain(..(self.0.len() + 1).saturating_sub(MOST));
+    pub(super) fn begin(&mut self, mut attempt: Attempt) {
+        self.0.retain(|known| {
+            let is_same = known.path == attempt.path && known.sent == attempt.sent;
+            attempt.has_part |= is_same && known.has_part;
+            !is_same
+        });
         self.0.push(attempt);
+        while self.0.len() > MOST && self.forget_one() {}
+        self.0.drain(..self.0.len().saturating_sub(MOST_WITH_PARTS));
+    }
+
+    /// Forgets the oldest one, if that does not leave a part file of which nothing is known; then the next one.
+    fn forget_one(&mut self) -> bool {
+        for (at, one) in self.0.iter().enumerate() {
+            let after = self.0.iter().skip(at + 1).position(|other| other.path == one.path);
+            match after {
+                None if one.has_part => {}
+                // Never the newest one.
+                None if at + 1 == self.0.len() => {}
+                _ => {
+                    let forgotten = self.0.remove(at);
+                    if let Some(other) = after.and_then(|after| self.0.get_mut(at + after)) {
+                        other.has_part |= forgotten.has_part;
+                    }
+                    return true;
+                }
+            }
+        }
+        false
     }
 
     /// The versions that may be at a path.
@@ -106,6 +132,7 @@ impl Attempts {
     pub(super) fn stray_parts(&self, path: Option<&RelPath>) -> Vec<RelPath> {
         let strays = self.0.iter().filter(|one| one.has_part && Some(&one.path) != path);
         let mut paths: Vec<_> = strays.map(|attempt| attempt.path.clone()).collect();
+        paths.sort_unstable();
         paths.dedup();
         paths
     }
@@ -125,8 +152,9 @@ impl Attempts {
         }
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Attempt> {
-        self.0.iter()
+    /// The last ones, as many as a record has room for.
+    pub(super) fn recent(&self) -> impl Iterator<Item = &Attempt> {
+        self.0.iter().skip(self.0.len().saturating_sub(MOST))
     }
 }
 
@@ -135,5 +163,68 @@ impl FromIterator<Attempt> for Attempts {
         let mut all = Self::default();
         attempts.into_iter().for_each(|attempt| all.begin(attempt));
         all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(text: &str) -> RelPath {
+        RelPath::parse(text).unwrap()
+    }
+
+    fn attempt(at: &str, size: u64, has_part: bool) -> Attempt {
+        Attempt { path: path(at), sent: Sent { size, modified: None, digest: None }, has_part }
+    }
+
+    fn sizes(attempts: &Attempts, at: &str) -> Vec<u64> {
+        attempts.at(&path(at)).map(|sent| sent.size).collect()
+    }
+
+    /// Formerly, the oldest one was always forgotten, and its part file stayed on the server.
+    #[test]
+    fn a_part_file_is_remembered_however_many_uploads_follow() {
+        let mut attempts: Attempts = [attempt("a", 1, true)].into_iter().collect();
+        for size in 2..9 {
+            attempts.begin(attempt("b", size, false));
+        }
+        assert_eq!(attempts.stray_parts(Some(&path("b"))), [path("a")]);
+        assert_eq!(sizes(&attempts, "b"), [6, 7, 8]);
+        // All at one path.
+        for size in 10..20 {
+            attempts.begin(attempt("a", size, false));
+        }
+        assert!(attempts.has_part(&path("a")));
+        assert_eq!(sizes(&attempts, "a"), [16, 17, 18, 19]);
+        assert!(attempts.stray_parts(Some(&path("a"))).is_empty());
+    }
+
+    #[test]
+    fn part_files_at_many_paths_are_all_remembered_up_to_a_limit() {
+        let paths: Vec<_> = (10..74).map(|name| name.to_string()).collect();
+        let mut attempts = Attempts::default();
+        paths.iter().for_each(|path| attempts.begin(attempt(path, 1, true)));
+        let strays = attempts.stray_parts(None);
+        assert_eq!(strays, paths.iter().map(|name| path(name)).collect::<Vec<_>>());
+        assert_eq!(attempts.recent().count(), MOST);
+        attempts.begin(attempt("another", 1, true));
+        assert_eq!(attempts.stray_parts(None).len(), MOST_WITH_PARTS);
+        for path in &strays {
+            attempts.forget_part(path);
+        }
+        attempts.begin(attempt("another", 2, false));
+        assert_eq!(attempts.0.len(), MOST);
+        assert_eq!(sizes(&attempts, "another"), [1, 2]);
+    }
+
+    /// Formerly, the part file was forgotten.
+    #[test]
+    fn the_same_version_is_sent_whole_after_an_attempt_in_parts() {
+        let mut attempts: Attempts = [attempt("a", 1, true)].into_iter().collect();
+        attempts.begin(attempt("a", 1, false));
+        assert!(attempts.has_part(&path("a")));
+        attempts.succeed(&path("a"), attempt("a", 1, false).sent);
+        assert!(!attempts.has_part(&path("a")));
     }
 }

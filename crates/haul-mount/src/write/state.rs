@@ -206,7 +206,7 @@ impl State {
     /// The attempts as they are in a record of the file at `path`; those with long paths of their own are left out.
     fn recorded_attempts(&self, path: &RelPath, root: &RelPath) -> Vec<RecordedAttempt> {
         let mut length = 0;
-        let attempts = self.upload.attempts.iter();
+        let attempts = self.upload.attempts.recent();
         let recorded = attempts.filter_map(|attempt| RecordedAttempt::of(attempt, path, root));
         recorded
             .filter(|attempt| {

@@ -171,11 +171,12 @@ impl HostKeyJudge {
             Err(format!("its certificate \"{id}\" is not valid at this time"))
         } else if certificate.critical_options {
             Err(format!("its certificate \"{id}\" has critical options that haul does not know"))
-        // As in OpenSSH since 10.3, a certificate without names is for no host; before, it was for any.
+        // As in OpenSSH since 10.3, a certificate without names is for no host; before, it was for any. OpenSSH
+        // compares case-sensitively, with the name of the host in lower case.
         } else if !certificate
             .principals
             .iter()
-            .any(|name| super::pattern::matches(&name.to_ascii_lowercase(), &self.host.host))
+            .any(|name| super::pattern::matches(name, &self.host.host))
         {
             Err(format!(
                 "its certificate \"{id}\" is for {}, not for {}",

@@ -329,6 +329,31 @@ async fn a_host_certificate_for_another_name_or_time_is_refused_with_the_reason(
     }
 }
 
+/// OpenSSH converts the name of the host to lower case, but not those in a certificate.
+#[tokio::test]
+async fn capital_letters_in_a_host_certificate_match_no_host() {
+    for (named, alias, is_accepted) in
+        [("host", "HOST", true), ("HOST", "HOST", false), ("HOST", "host", false)]
+    {
+        let sshd = Sshd::builder().certificate(&["-n", named]).start();
+        fs::write(
+            sshd.known_hosts(),
+            format!("@cert-authority * {}", public(&sshd.path("authority"))),
+        )
+        .unwrap();
+        let options = with(sshd.options(), &[&format!("HostKeyAlias={alias}")]);
+        match host(&sshd, &options).connect().await {
+            Ok(connection) => greet(&connection).await.unwrap(),
+            Err(error) => {
+                let text = refused(&error);
+                assert!(!is_accepted && text.contains("is for HOST, not for host"), "{text}");
+                continue;
+            }
+        }
+        assert!(is_accepted, "{named} {alias}");
+    }
+}
+
 #[tokio::test]
 async fn a_host_certificate_of_another_or_a_revoked_authority_is_refused() {
     let sshd = Sshd::builder().certificate(&["-n", "127.0.0.1"]).start();

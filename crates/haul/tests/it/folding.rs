@@ -143,7 +143,7 @@ fn delete_spares_files_whose_names_the_file_system_has_changed() {
             .file(format!("s/D./{given}. /deep."), "deep")
             .file("s/plain", "plain");
         let Some(_mounted) = Renaming::mount(&session, form) else { return };
-        session.haul("cp -q s/ on/to").status(0).stderr("");
+        session.haul("cp s/ on/to").status(0).without_warnings();
         let copied = entries(&session.path("on/to"));
         let names: Vec<_> = copied.iter().map(|(name, _)| name.as_str()).collect();
         let inner = format!("D/{stored}");
@@ -166,7 +166,7 @@ fn delete_spares_files_whose_names_the_file_system_has_changed() {
         // The entry of a source file that is gone is removed under the name that it has.
         fs::remove_file(session.path(format!("s/{given}"))).unwrap();
         fs::remove_dir_all(session.path("s/D.")).unwrap();
-        session.haul("sync -q --delete s on/to").status(0).stderr("");
+        session.haul("sync --delete s on/to").status(0).without_warnings();
         let names: Vec<_> = entries(&session.path("on/to")).into_iter().map(|it| it.0).collect();
         assert_eq!(names, ["a", "plain"], "{form}");
     }

@@ -198,6 +198,16 @@ impl Ran {
         self
     }
 
+    /// Asserts that no error, warning or note was printed, only the summary. `-q` would hide warnings and notes.
+    #[track_caller]
+    pub(crate) fn without_warnings(self) -> Self {
+        assert!(!self.line.split(' ').any(|word| word == "-q"), "$ haul {}", self.line);
+        let text = self.err();
+        let is_one = |line: &str| line.starts_with("haul: ") || line.starts_with("hint: ");
+        assert!(!text.lines().any(is_one), "$ haul {}\n{text}", self.line);
+        self
+    }
+
     /// Asserts that standard error contains this.
     #[track_caller]
     pub(crate) fn stderr_has(self, expected: &str) -> Self {

@@ -213,27 +213,40 @@ fn a_directory_in_the_way_counts_among_the_entries_with_everything_below_it() {
     assert!(!session.has("dst/x") && session.has("dst/a/0"));
 }
 
+/// The most memory that `sync --delete` takes to remove one directory with this many entries.
+fn peak_of_delete(entries: u32, make: impl Fn(&Session, String)) -> u64 {
+    let session = Session::new().file("src/a", "a").directory("dst/x");
+    (0..entries).for_each(|entry| make(&session, format!("dst/x/{entry}")));
+    let line = "sync -q --delete --max-delete 300000 src dst";
+    let mut running = session.command(line).spawn().unwrap();
+    let mut peak = 0;
+    let status = loop {
+        peak = peak_bytes(running.id()).map_or(peak, |now| peak.max(now));
+        match running.try_wait().unwrap() {
+            Some(status) => break status,
+            None => std::thread::sleep(Duration::from_millis(2)),
+        }
+    };
+    assert!(status.success());
+    session.tool("diff -r src dst");
+    peak
+}
+
 /// Formerly, each file of a directory took about 250 bytes.
 #[test]
 fn the_memory_of_delete_does_not_grow_with_the_files_of_a_directory() {
-    let peak = |files: u32| {
-        let session = Session::new().file("src/a", "a").directory("dst/x");
-        (0..files).for_each(|file| session.write(format!("dst/x/{file}"), ""));
-        let line = "sync -q --delete --max-delete 300000 src dst";
-        let mut running = session.command(line).spawn().unwrap();
-        let mut peak = 0;
-        let status = loop {
-            peak = peak_bytes(running.id()).map_or(peak, |now| peak.max(now));
-            match running.try_wait().unwrap() {
-                Some(status) => break status,
-                None => std::thread::sleep(Duration::from_millis(2)),
-            }
-        };
-        assert!(status.success());
-        session.tool("diff -r src dst");
-        peak
-    };
+    let peak = |files| peak_of_delete(files, |session, path| session.write(path, ""));
     let (few, many) = (peak(2000), peak(200_000));
     eprintln!("{few} bytes with 2000 files, {many} with 200,000");
     assert!(many < few + (16 << 20), "{few} bytes with 2000 files, {many} with 200,000");
+}
+
+/// Formerly, each took about 250 bytes.
+#[test]
+fn the_memory_of_delete_does_not_grow_with_the_subdirectories_of_a_directory() {
+    let make = |session: &Session, path| std::fs::create_dir(session.path(path)).unwrap();
+    let peak = |directories| peak_of_delete(directories, make);
+    let (few, many) = (peak(2000), peak(80_000));
+    eprintln!("{few} bytes with 2000 directories, {many} with 80,000");
+    assert!(many < few + (10 << 20), "{few} bytes with 2000 directories, {many} with 80,000");
 }

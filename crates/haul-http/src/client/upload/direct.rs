@@ -17,7 +17,7 @@ impl Inner {
     /// What an upload may replace at `path`: anything if an earlier upload of this process has begun there, since what
     /// it has left would otherwise count as the file of another program, and would stay.
     pub(super) fn may_replace(&self, path: &RelPath, replaces: &Replaces) -> Replaces {
-        match self.begun().contains(path) {
+        match self.has_begun(path) {
             true => Replaces::Any,
             false => replaces.clone(),
         }
@@ -26,6 +26,11 @@ impl Inner {
     /// An upload under the final name begins. Returns whether none has before it.
     pub(super) fn begins(&self, path: &RelPath) -> bool {
         self.begun().insert(path.clone())
+    }
+
+    /// Whether an upload under the final name has begun, and may have left something there.
+    pub(super) fn has_begun(&self, path: &RelPath) -> bool {
+        self.begun().contains(path)
     }
 
     /// The upload of `path` has succeeded, was refused before anything was stored, or what it had stored was removed.

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -10,10 +11,11 @@ use futures_util::StreamExt;
 use haul_storage::journal::PartJournal;
 use haul_storage::{
     Block, Claim, CommitOptions, CreateOptions, Entry, Error, ErrorKind, Held, Range, RangeSet,
-    ReadAt, RelPath, Result, Retry, WriteAt, Writes,
+    ReadAt, RelPath, Replaces, Result, Retry, WriteAt, Writes,
 };
 use http::header::{CONTENT_RANGE, CONTENT_TYPE, IF_MATCH, IF_NONE_MATCH};
 use http::{HeaderName, HeaderValue, Method, StatusCode};
+use tokio::time::timeout;
 
 use super::super::error;
 use super::super::file::{Codings, HttpFile, Opened};
@@ -23,6 +25,7 @@ use super::super::order::Marker;
 use super::super::quirks::Partial;
 use super::super::request::Request;
 use super::super::response::Proof;
+use super::direct::is_refusal;
 use super::stream::StreamUpload;
 
 const UPDATE_RANGE: HeaderName = HeaderName::from_static("x-update-range");
@@ -30,6 +33,9 @@ const UPDATE: &str = "application/x-sabredav-partialupdate";
 
 /// How often a part is sent again on another lane.
 const TRIES: u32 = 4;
+
+/// Time to remove an empty file after a lost response. The connection may be gone for good.
+const REMOVED_WITHIN: Duration = Duration::from_secs(5);
 
 /// Whether a status confirms that a range was written.
 fn is_written(status: StatusCode) -> bool {
@@ -58,8 +64,7 @@ impl RangeUpload {
         options: &CreateOptions,
     ) -> Result<Self> {
         if !inner.moves(path) {
-            let empty = Request::new(Method::PUT, inner.url(path), "create");
-            inner.put_directly(path, &empty, &options.replaces).await?;
+            create_directly(inner, path, &options.replaces).await?;
             return Ok(Self {
                 inner: Arc::clone(inner),
                 path: path.clone(),
@@ -245,8 +250,45 @@ async fn begin(inner: &Inner, path: &RelPath, part: &RelPath, only_new: bool) ->
     match inner.send_change(&empty).await {
         Ok(()) => Ok(true),
         Err(error) if only_new && error.kind() == ErrorKind::AlreadyExists => Ok(false),
-        Err(error) => Err(inner.why_refused(error, path).await),
+        Err(error) => {
+            if !is_refusal(&error) {
+                remove_empty(inner, part).await;
+            }
+            Err(inner.why_refused(error, path).await)
+        }
     }
+}
+
+/// Creates an empty file under its final name.
+async fn create_directly(inner: &Inner, path: &RelPath, replaces: &Replaces) -> Result<()> {
+    // A server that evaluates conditions detects an existing file itself, perhaps with the response that was lost.
+    let is_looked_up = *replaces == Replaces::Nothing && !inner.quirks.conditional;
+    let is_first = !inner.has_begun(path);
+    let empty = Request::new(Method::PUT, inner.url(path), "create");
+    let created = inner.put_directly(path, &empty, replaces).await;
+    // The PUT has begun, nothing was there before, and its response was lost.
+    if created.is_err()
+        && (is_looked_up && is_first && inner.has_begun(path))
+        && remove_empty(inner, path).await
+    {
+        inner.leaves_nothing(path);
+    }
+    created
+}
+
+/// Removes what a PUT without a body has left, if its response was lost. Returns whether it was found and removed; if
+/// the server cannot be reached, it stays.
+async fn remove_empty(inner: &Inner, path: &RelPath) -> bool {
+    let removed = async {
+        match inner.look_by_properties(path, "remove").await? {
+            Some(entry) if entry.is_file() && entry.known_size() == Some(0) => {
+                inner.remove_part(path).await.map(|()| true)
+            }
+            _ => Ok(false),
+        }
+    };
+    let removed: Result<Result<bool>, _> = timeout(REMOVED_WITHIN, removed).await;
+    matches!(removed, Ok(Ok(true)))
 }
 
 #[async_trait]
