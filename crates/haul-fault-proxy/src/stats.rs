@@ -82,12 +82,12 @@ impl ConnectionStats {
 /// Whether a connection is open, or how it ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectionState {
-    /// Open, stalled, or not yet cut.
+    /// Open, even if it is stalled, or a cut has taken effect and waits until the receiver has the bytes before it.
     Open,
     /// Both sides ended it with FIN.
     Finished,
-    /// Reset: by a fault, by [`FaultProxy::cut_all`](crate::FaultProxy::cut_all), or by one of its
-    /// sides.
+    /// Reset: by a fault, by [`FaultProxy::cut_all`](crate::FaultProxy::cut_all), or by one of its sides. Or closed
+    /// because its socket could not be set up; see [`Stats::failures`].
     Cut,
     /// Reset right after it was accepted.
     Refused,

@@ -21,7 +21,7 @@ pub struct DestinationState<'a> {
 
 impl Need {
     /// The need of a file that takes up `stored` bytes; `None` if it is unknown, because something of
-    /// unknown size will be removed for it.
+    /// unknown size may be removed for it.
     pub fn of(
         settings: &Settings,
         file: &Entry,

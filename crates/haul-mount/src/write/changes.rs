@@ -299,8 +299,8 @@ impl Drop for Response {
 
 impl Changes {
     /// Waits until the files that were closed are uploaded, at most `patience` without progress. Returns how many files
-    /// are left. The file system is unmounted. With `all_closed`, no process had a file open then: handles that are
-    /// left are those whose RELEASE did not arrive.
+    /// are left. The file system must be unmounted already. `all_closed`: no process had a file open when it was
+    /// unmounted, so handles that are left are those whose RELEASE did not arrive.
     pub(crate) async fn drained(&self, patience: Duration, all_closed: bool) -> usize {
         let files = self.overlay.all();
         for file in &files {

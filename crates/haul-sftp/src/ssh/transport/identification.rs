@@ -1,5 +1,5 @@
-//! Identification strings (RFC 4253, 4.2): haul's, and a parser, without I/O, for the server's: the first line that begins with
-//! `SSH-2.0-` or `SSH-1.99-`, and the lines that may precede it.
+//! Identification strings (RFC 4253, 4.2): haul's, and a parser, without I/O, for the server's: the first line that
+//! begins with `SSH-2.0-` or `SSH-1.99-`, and the lines that may precede it.
 
 use bytes::BytesMut;
 
