@@ -57,8 +57,9 @@ impl Drop for Counted {
 }
 
 /// The length of the next read of a file with `unassigned` bytes left to assign, when the transfer has
-/// `remaining` bytes left and `lanes` lanes, `free` of which are idle. All reads of a file are about as
-/// long as the fair share of a lane, so that no rest is left over.
+/// `remaining` bytes left and `lanes` lanes, `free` of which are idle. These bytes are split into equal reads, so that
+/// no rest is left over: each about as long as the fair share of a lane, or longer if idle lanes are fewer. A shorter
+/// file is one read.
 pub fn share(unassigned: u64, remaining: u64, lanes: usize, free: usize) -> u64 {
     let fair = (remaining / lanes.max(1) as u64).max(1);
     let reads = (unassigned.saturating_add(fair / 2) / fair).clamp(1, free.max(1) as u64);

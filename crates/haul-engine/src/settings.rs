@@ -121,7 +121,8 @@ pub enum Owners {
     /// Any owner; if setting it fails, that is an error.
     #[default]
     Any,
-    /// Only this user with one of these groups. Other owners are not set, with a warning.
+    /// Only this user with one of these groups. Of an owner with another user, only the
+    /// group is set; with another group, neither. Both cause a warning.
     Own {
         /// User ID.
         user: u32,

@@ -165,7 +165,7 @@ fn several_readers_of_a_file_share_its_blocks() {
         }
     });
     let reads = storage.faults().count(Operation::Read);
-    // One for each block of 128 KiB at most.
+    // At most one for each 128 KiB (two blocks) of the file, however many read it.
     assert!(reads <= 64, "{reads} reads");
 }
 

@@ -1,4 +1,5 @@
-//! Modes of directories that their owner has to open to change the entries.
+//! Modes of directories whose owner may not change their entries: such a directory is made writable while haul
+//! changes them, and gets its former mode back.
 
 use haul_storage::{Entry, Metadata, RelPath};
 
@@ -7,7 +8,8 @@ use crate::job::NumberedJob;
 /// Permission bits that a directory's owner needs to change its entries.
 const OWNER_WRITES: u32 = 0o300;
 
-/// Gives a directory its former mode again after a failure. Errors here are ignored: the failure is reported.
+/// Gives a directory its former mode again; does nothing for `None`. Errors are ignored: after a failure, the caller
+/// reports that.
 pub(super) async fn put_back(job: &NumberedJob, directory: &RelPath, mode: Option<u32>) {
     if mode.is_some() {
         let metadata = Metadata { mode, ..Metadata::default() };

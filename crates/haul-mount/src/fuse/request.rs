@@ -36,7 +36,7 @@ pub(crate) struct Header {
     pub(crate) unique: u64,
     /// The node that it concerns.
     pub(crate) node: u64,
-    /// The ID of the thread that waits for the response; 0 if it is in another PID namespace.
+    /// The ID of the thread that waits for the response; 0 if it has none in the PID namespace of the mount.
     pub(crate) thread: u32,
 }
 

@@ -1,7 +1,8 @@
 //! Sends one version of a file to the storage, unless the storage has another version than the one that it replaces.
 //!
 //! A new file is committed without permission to replace another; storages check that atomically as far as they can.
-//! The version that is to be replaced is checked by a STAT just before the commit. Storages that can
+//! The version that is to be replaced is checked by a STAT: of a short file before haul waits for a permit to send
+//! it, of a long one also just before the commit. Storages that can
 //! ([`Capabilities::conditional_commits`](haul_storage::Capabilities::conditional_commits)) check it again when they
 //! replace it; on others, a change between the two is overwritten.
 

@@ -47,7 +47,7 @@ pub mod message {
 pub struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    /// Reads what follows a message's number, or a blob such as a public key.
+    /// Reads a message, with or without its number, or a blob such as a public key.
     pub fn new(message: &'a [u8]) -> Self {
         Self(message)
     }
