@@ -195,7 +195,8 @@ impl Row {
         })
     }
 
-    /// The status in a few words, for a plot or an overview.
+    /// Why a row has no figures, or how many of its counted runs failed: in a few words, for a plot or an overview. Not
+    /// for a row without failures: that would be `failed 0 of N`.
     pub(super) fn status_text(&self) -> String {
         if self.counted > 0 {
             let (failed, counted) = (self.failures.len(), self.counted);

@@ -485,7 +485,7 @@ impl<'de> Visitor<'de> for TextVisitor {
     type Value = String;
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("a string, a number, true or false")
+        f.write_str("a string, an integer, true, false or a list")
     }
 
     fn visit_str<E>(self, value: &str) -> Result<String, E> {

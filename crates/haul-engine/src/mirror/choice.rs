@@ -80,8 +80,8 @@ impl Choice {
         self.mirrors[mirror] = Known { in_flight, ..Known::default() };
     }
 
-    /// Whether a mirror has sent nothing for `patience` despite requests, while another of `among` is usable and
-    /// has delivered.
+    /// Whether a mirror with a pending request has sent nothing for `patience`, while another of `among` is usable and
+    /// has delivered. The caller knows of the request: an idle mirror counts as silent, too.
     pub fn is_stalled(
         &self,
         mirror: usize,

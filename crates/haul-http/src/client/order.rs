@@ -119,8 +119,8 @@ impl Order {
     }
 
     /// The server closed a connection behind response `number`. If it does so behind the same number twice in a row,
-    /// later connections get at most that many requests: the last responses, without a marker behind them, do not
-    /// count.
+    /// later connections get at most that many requests, markers included: the last responses would otherwise have no
+    /// marker behind them, and be discarded.
     pub fn on_end(&self, number: u64) {
         if self.last_end.swap(number, Ordering::Relaxed) == number {
             self.most.fetch_min(number, Ordering::Relaxed);

@@ -7,10 +7,10 @@
 //! | key exchange | X25519MLKEM768 only |
 //! | cipher suites | AES-128-GCM, AES-256-GCM, ChaCha20-Poly1305 |
 //! | keys and signatures | Ed25519 only, on both sides |
-//! | server's key | exactly the one in the ticket |
+//! | server's key | exactly the one in the [`Ticket`](crate::ticket::Ticket) |
 //! | client's key | any; the server requires one and verifies the client's signature |
 //! | ALPN | `haul/1`, required on both sides |
-//! | SNI, tickets, resumption, early data, compression | none |
+//! | SNI, session tickets, resumption, early data, compression | none |
 //!
 //! Connections to a bridge, and between peers with a spoken code, have ALPNs of their own. With a spoken code, the
 //! client accepts any server key, since it knows none.

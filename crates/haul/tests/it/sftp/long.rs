@@ -62,11 +62,11 @@ fn a_new_part_file_is_not_confused_with_the_old_one_on_any_lane() {
     far_away(|sftp| {
         sftp.session.write("src/one", content(1, 12 << 20));
         for other in [content(2, 14 << 20), Vec::new()] {
-            // There is no journal that records its source, so it is not resumed.
             let line = sftp.line("cp --json --bwlimit 8M src/one @/up/");
             let mut running = Running::start(&sftp.session, &line);
             running.until_moved(4 << 20);
             running.kill();
+            // Without a journal, the old part file (here `other`) is not resumed.
             sftp.session.forget_uploads();
             sftp.session.write(sftp.session.part_of("far/up/one").unwrap(), other);
             sftp.haul("cp src/one @/up/").status(0);
