@@ -191,7 +191,13 @@ impl Room {
 
     async fn start(&self, jobs: &[Job], sources: &Sources) {
         let Some(target) = &self.target else { return };
-        let Some(space) = self.measure().await else {
+        let look = async || named::look_at_all(&self.settings, jobs, sources).await;
+        // Over a link, everything is requested at once.
+        let is_link = target.storage.capabilities().medium == Medium::Link;
+        let early =
+            async || if self.settings.check_space && is_link { Some(look().await) } else { None };
+        let (space, found) = tokio::join!(self.measure(), early());
+        let Some(space) = space else {
             if self.min_free > 0 {
                 let error = Error::new(ErrorKind::Unsupported, "keep space free")
                     .at(target.name())
@@ -206,7 +212,11 @@ impl Room {
             return;
         }
         self.decide(Comparison::Yes);
-        let (need, is_all) = named::need(&self.settings, jobs, sources, space.block).await;
+        let found = match found {
+            Some(found) => found,
+            None => look().await,
+        };
+        let (need, is_all) = found.need(&self.settings, space.block);
         self.slot.plan(need);
         self.lock().is_complete = is_all;
         self.judge().await;

@@ -48,31 +48,80 @@ pub async fn compares(settings: &Settings, jobs: &[Job], space: &Space) -> bool 
     true
 }
 
-/// The need of the sources that are files, and whether that is the need of all sources.
-pub async fn need(
-    settings: &Settings,
-    jobs: &[Job],
-    sources: &Sources,
-    block: u64,
-) -> (Need, bool) {
-    let mut sum = Need::default();
-    if are_many(jobs) {
-        return (sum, false);
+/// What was found for the sources that are files.
+#[derive(Debug)]
+pub struct AllFound {
+    found: Vec<Found>,
+    /// Whether every source was measured.
+    is_all: bool,
+}
+
+/// What was found for one source.
+#[derive(Debug)]
+enum Found {
+    /// It needs nothing.
+    Nothing,
+    /// A file.
+    File(File),
+}
+
+/// A file, and what exists at its destination.
+#[derive(Debug)]
+struct File {
+    entry: Entry,
+    /// The bytes that a copy takes up.
+    stored: u64,
+    existing: Option<Entry>,
+    part_bytes: u64,
+}
+
+impl Found {
+    /// Its need, where the allocation unit is `block`; `None` if it is unknown.
+    fn need(&self, settings: &Settings, block: u64) -> Option<Need> {
+        match self {
+            Self::Nothing => Some(Need::default()),
+            Self::File(File { entry, stored, existing, part_bytes }) => {
+                let (existing, part_bytes) = (existing.as_ref(), *part_bytes);
+                let state = DestinationState { existing, part_bytes, block };
+                Need::of(settings, entry, *stored, state)
+            }
+        }
+    }
+}
+
+impl AllFound {
+    /// The need of the sources that are files, and whether that is the need of all sources.
+    pub fn need(&self, settings: &Settings, block: u64) -> (Need, bool) {
+        let (mut sum, mut is_all) = (Need::default(), self.is_all);
+        for found in &self.found {
+            match found.need(settings, block) {
+                Some(need) => sum.add(need),
+                None => is_all = false,
+            }
+        }
+        (sum, is_all)
+    }
+}
+
+/// Looks at the sources that are files, and at their destinations.
+pub async fn look_at_all(settings: &Settings, jobs: &[Job], sources: &Sources) -> AllFound {
+    let mut all = AllFound { found: Vec::new(), is_all: !are_many(jobs) };
+    if !all.is_all {
+        return all;
     }
     let looks = jobs.iter().enumerate().map(async |(index, job)| {
         let entry = sources.entry(index, job).await?;
-        of(settings, job, &entry, block).await
+        look(settings, job, &entry).await
     });
     let mut looks = stream::iter(looks).buffer_unordered(AT_ONCE);
-    let mut is_all = true;
-    while let Some(need) = looks.next().await {
+    while let Some(found) = looks.next().await {
         // Errors are ignored: they occur again in the plan, which reports them.
-        match need.ok().flatten() {
-            Some(need) => sum.add(need),
-            None => is_all = false,
+        match found.ok().flatten() {
+            Some(found) => all.found.push(found),
+            None => all.is_all = false,
         }
     }
-    (sum, is_all)
+    all
 }
 
 /// Whether there are too many jobs to measure their sources at the start.
@@ -82,11 +131,17 @@ pub const fn are_many(jobs: &[Job]) -> bool {
 
 /// The need of one source; `None` if it is not a file, or its need is not known.
 pub async fn of(settings: &Settings, job: &Job, entry: &Entry, block: u64) -> Result<Option<Need>> {
+    let found = look(settings, job, entry).await?;
+    Ok(found.and_then(|found| found.need(settings, block)))
+}
+
+/// Looks at the destination of one source; `None` if it is not a file, or its size is not known.
+async fn look(settings: &Settings, job: &Job, entry: &Entry) -> Result<Option<Found>> {
     if !entry.is_file() || entry.known_size().is_none() {
         return Ok(None);
     }
     if !settings.selection.takes(entry) {
-        return Ok(Some(Need::default()));
+        return Ok(Some(Found::Nothing));
     }
     let (existing, part) = tokio::try_join!(
         job.destination.find(&job.destination_path),
@@ -95,12 +150,12 @@ pub async fn of(settings: &Settings, job: &Job, entry: &Entry, block: u64) -> Re
     let part_bytes = match &part {
         Some(part) => match part_bytes(&*job.destination, part).await {
             Some(bytes) => bytes,
-            None => return Ok(Some(Need::default())),
+            None => return Ok(Some(Found::Nothing)),
         },
         None => 0,
     };
-    let state = DestinationState { existing: existing.as_ref(), part_bytes, block };
-    Ok(Need::of(settings, entry, stored(settings, job, entry).await, state))
+    let stored = stored(settings, job, entry).await;
+    Ok(Some(Found::File(File { entry: entry.clone(), stored, existing, part_bytes })))
 }
 
 /// The part file of the file `path`.

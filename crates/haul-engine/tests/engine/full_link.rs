@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::support::{job, run};
+use crate::support::{job, job_at, run};
 use haul_engine::{Auto, Settings};
 use haul_storage::memory::{MemoryStorage, SimulatedLink};
 
@@ -114,6 +114,24 @@ async fn a_window_is_full_although_its_ranges_are_written_in_several_blocks() {
     let rate = (256 << 20) as f64 / outcome.summary.elapsed.as_secs_f64();
     let most = (4 << 20) as f64 / 0.1;
     assert!(rate > 0.7 * most && rate < 1.05 * most, "{rate} of {most} bytes/s");
+}
+
+/// Formerly, an upload looked at its destination once for the plan, then again after the free space was known.
+#[tokio::test(start_paused = true)]
+async fn the_comparison_with_the_free_space_delays_no_upload() {
+    let mut times = Vec::new();
+    for check_space in [false, true] {
+        let link = link(100, 1000);
+        let far = MemoryStorage::builder().with_link(link).with_capacity(1 << 30).build();
+        let near = MemoryStorage::new();
+        near.add_pattern_file("f", 16 << 20, 1);
+        far.expect_pattern("f", 1);
+        let settings = Settings { check_space, ..Settings::default() };
+        let outcome = run(job_at(&near, "f", &far, "f"), settings).await;
+        outcome.assert_clean();
+        times.push(outcome.summary.elapsed);
+    }
+    assert!(times[1] < times[0] + Duration::from_millis(20), "{times:?}");
 }
 
 #[tokio::test(start_paused = true)]

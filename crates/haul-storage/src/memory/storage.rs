@@ -254,8 +254,9 @@ impl Storage for MemoryStorage {
         self.write_each(files).await
     }
 
-    async fn space(&self, _: &RelPath) -> Result<Option<Space>> {
+    async fn space(&self, path: &RelPath) -> Result<Option<Space>> {
         let Some(capacity) = self.shared.options.capacity else { return Ok(None) };
+        self.shared.wait_rtt(Operation::Stat, path).await?;
         let free = capacity.saturating_sub(lock(&self.shared.tree).used());
         Ok(Some(Space {
             free,

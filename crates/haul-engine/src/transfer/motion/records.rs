@@ -163,7 +163,7 @@ mod tests {
         for (medium, released) in [(Medium::Disk, 0), (Medium::Link, 2 * WINDOW)] {
             let flow = Flow::new(&LinkBudgets::default(), &settings, &Links::default(), false);
             let mut records = Records::new(&mode(medium), WINDOW);
-            let mut add = async |records: &mut Records, at: u64| {
+            let add = async |records: &mut Records, at: u64| {
                 let range = Range::new(at, WINDOW / 4);
                 let mut permit = flow.overdraw(range.len());
                 permit.arrived(range.len());
