@@ -1,4 +1,4 @@
-//! Regression seeds: those that once found a bug, in `seeds/kept.txt`. A line has seed, target, steps and,
+//! Regression seeds: those that once found a bug, in `seeds/kept.txt`. A line has seed, target, steps, generation and,
 //! behind `#`, the cause.
 
 /// A seed to replay.

@@ -31,7 +31,7 @@ pub(super) enum Reason {
 }
 
 impl ConflictCopy {
-    /// What the user has to know about the copy at `path`.
+    /// What the user has to know about the copy at `copy`.
     pub(super) fn warning(self, copy: RelPath) -> Warning {
         let path = self.original;
         match self.reason {

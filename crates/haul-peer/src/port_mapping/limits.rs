@@ -18,8 +18,8 @@ pub(super) const CLOCK: Duration = Duration::from_secs(30);
 /// How long a ticket waits for the first mapping, over all methods.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Time limit of all requests to the router for a mapping. A mapping that comes later than [`PATIENCE`] is removed
-/// again.
+/// Time limit of all requests to the router for a mapping. The first mapping is removed again if it comes later than
+/// [`PATIENCE`].
 pub(super) const REQUEST_LIMIT: Duration = Duration::from_secs(if cfg!(test) { 60 } else { 3 });
 
 /// How long to wait for the response to a packet of PCP or NAT-PMP. Routers of tests always respond, but late on a busy

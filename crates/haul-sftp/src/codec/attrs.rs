@@ -83,7 +83,8 @@ impl Attrs {
         }
         if flags & EXTENDED != 0 {
             let count = fields.u32("extended attributes")? as usize;
-            // Each has at least eight bytes. In a long listing they may not be in the front of the packet yet.
+            // Each has at least eight bytes. The error is `Truncated`, not `Invalid`: a long listing is decoded in
+            // parts (`Names::take`), and the next part may have the rest.
             fields.need(count.saturating_mul(8), "extended attributes")?;
             for _ in 0..count {
                 let name = fields.string("extended attribute")?;

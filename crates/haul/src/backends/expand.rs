@@ -254,7 +254,7 @@ fn aligned(written: Vec<Option<Vec<u8>>>, path: &[u8]) -> Vec<Option<Vec<u8>>> {
     let missing = repeat_n(None, components.len().saturating_sub(written.len()));
     let extra = written.len().saturating_sub(components.len());
     let all = missing.chain(written.into_iter().skip(extra));
-    // In `@FILE`, which has no path, the name of the file is not a pattern.
+    // `@FILE` (a file with a ticket) has no path: the name of the file is not a pattern.
     all.zip(components).map(|(glob, component)| glob.filter(|_| !component.is_empty())).collect()
 }
 

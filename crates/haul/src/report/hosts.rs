@@ -98,7 +98,7 @@ impl Target {
     }
 }
 
-/// `path` relative to `base`; unchanged if it is not below `base`.
+/// `path` relative to `base`, the root for `base` itself; unchanged if it is neither `base` nor below it.
 pub(super) fn below(base: &RelPath, path: &RelPath) -> RelPath {
     if base.is_root() || !path.starts_with(base) {
         return path.clone();
