@@ -49,7 +49,7 @@ pub enum ErrorKind {
     Interrupted,
     /// The request is invalid.
     InvalidInput,
-    /// An input or output error below the file system.
+    /// An input/output error, or any other error of an operating system that has no kind of its own here.
     Io,
     /// Anything else.
     Other,

@@ -29,7 +29,8 @@ pub(crate) struct Extras {
 }
 
 impl Extras {
-    /// The source of `target`, and the directory of its destination, exist already.
+    /// The source of `target` exists already. From generation 2 on, this creates the directory of its destination, to
+    /// see whether that keeps ACLs.
     pub(crate) fn new(seed: u64, generation: u32, target: &Target) -> io::Result<Self> {
         let is_on = generation > 1;
         let beside = target.destination.parent().unwrap_or(&target.destination);

@@ -142,7 +142,8 @@ impl Inner {
         }
     }
 
-    /// A mirror has failed. `Err` if the file fails with it.
+    /// A mirror has failed. `Err` if no other one continues the stream, which then ends with this error; the caller may
+    /// retry.
     fn failed(&self, mirror: usize, error: Error) -> Result<()> {
         let error = error.at(&self.mirrors[mirror].name);
         let usable = self.usable();

@@ -43,7 +43,8 @@ pub(crate) enum Reply {
     Respond(u16, Vec<(&'static str, String)>, String),
     /// Reads this much of the body, sends this status, and closes the connection.
     Refuse(u16, usize),
-    /// Waits to see whether the body arrives by itself, then sends 100 Continue if `continues`, and this status.
+    /// Waits to see whether the body arrives by itself. With `continues`, sends 100 Continue, reads the whole body, and
+    /// sends this status; otherwise sends this status at once, and closes the connection.
     Wait { continues: bool, status: u16 },
     /// Reads this much of the body, then closes the connection.
     Close(usize),

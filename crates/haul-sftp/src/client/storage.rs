@@ -137,7 +137,8 @@ impl Storage for SftpStorage {
         loop {
             match inner.make_dir(path, mode).await {
                 Err(error) if tries.again(&error).await => {}
-                // It was created, but the lane was lost before the response.
+                // An earlier try probably created it, and its lane was lost before the response. A directory that
+                // existed before the first try cannot be told from that: it counts as created, too.
                 Err(error) if !tries.is_first() && error.kind() == ErrorKind::AlreadyExists => {
                     let found = inner.host_lstat(path).await;
                     let made = found.is_ok_and(|attrs| attrs.kind() == Some(FileKind::Directory));
