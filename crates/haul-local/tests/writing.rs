@@ -456,7 +456,7 @@ async fn the_time_of_a_link_is_set_without_changing_its_target() {
         let metadata = Metadata { mode: Some(0o400), modified, ..Metadata::default() };
         storage.set_metadata(&link, &metadata).await.unwrap();
         assert_eq!(storage.stat(&link).await.unwrap().modified, modified);
-        // Formerly, an owner that cannot be set left out the time. This one is not valid.
+        // Formerly, the time was not set if setting the owner failed. This owner is not valid.
         let modified = Some(Timestamp { seconds: 3, nanos: 4 });
         let metadata = Metadata { owner: Some((u32::MAX, 0)), modified, ..Metadata::default() };
         let outcome = storage.set_metadata(&link, &metadata).await;

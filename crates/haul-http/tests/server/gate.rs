@@ -76,6 +76,7 @@ fn cross_site_requests_and_foreign_host_names_are_refused() {
     assert_eq!(send(&own, &["Origin: http://evil.example"]), 403);
     assert_eq!(send(&own, &["Origin: null"]), 403);
     assert_eq!(send(&own, &["Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: no-cors"]), 403);
+    // A link on a page of another site may be followed.
     assert_eq!(send(&own, &["Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate"]), 200);
     assert_eq!(send(&own, &[&format!("Origin: http://{own}"), "Sec-Fetch-Site: same-origin"]), 200);
     let preflight = site.send("OPTIONS /file", &["Origin: http://evil.example"], b"");

@@ -1,5 +1,6 @@
-//! Decides which of the addresses named by the other side or by the bridge a peer dials. Neither the holder of a ticket
-//! nor the owner of the bridge may make a machine connect to services of its own or of its networks.
+//! Decides which of the addresses named by the other side or by the bridge a peer dials. A peer elsewhere cannot make
+//! this machine connect to services of its own or of its networks. The bridge is believed where it sees both sides: one
+//! that lies about that can, except to loopback addresses.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -149,7 +149,7 @@ fn a_block_is_in_flight_until_it_arrives_whether_it_is_split_off_before_or_after
             prop_assert_eq!(share.counted(), (in_flight, held));
             for mut block in in_hand.drain(..settles.min(in_hand.len())) {
                 held -= block.held();
-                // Written bytes have arrived.
+                // After a write the engine reports the arrival again: it must not count twice.
                 block.arrived(block.held());
                 block.consumed();
                 prop_assert_eq!(share.counted(), (in_flight, held));

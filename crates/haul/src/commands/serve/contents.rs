@@ -270,7 +270,7 @@ impl Items {
     }
 }
 
-/// The capabilities that all storages have.
+/// The capabilities that all storages have. Range and precision of times (`stored_times`) are those of the first.
 fn common<'a>(mut all: impl Iterator<Item = &'a Capabilities>) -> Capabilities {
     // There is at least one.
     let first = all.next().cloned();
