@@ -142,8 +142,15 @@ impl Storage for FtpStorage {
         };
         let error = refused("create directory", &refusal);
         match inner.find(path).await? {
-            // An earlier attempt created it, and the connection was lost before the reply arrived.
-            Some(found) if found.is_dir() && !tries.is_first() => Ok(()),
+            // An earlier attempt may have created it, and the connection was lost before the reply arrived: then it is
+            // empty. One that existed before is not new: its entries are compared.
+            Some(found)
+                if found.is_dir()
+                    && !tries.is_first()
+                    && self.is_empty(path).await.unwrap_or(false) =>
+            {
+                Ok(())
+            }
             Some(_) => {
                 let exists = Error::new(ErrorKind::AlreadyExists, error.operation());
                 Err(inner.at(exists.because(error.cause()), path))

@@ -460,6 +460,20 @@ pub trait StorageExt: Storage {
         }
     }
 
+    /// Whether a directory has no entries.
+    ///
+    /// # Errors
+    /// Those of listing.
+    async fn is_empty(&self, path: &RelPath) -> Result<bool> {
+        let mut listing = self.list(path).await?;
+        while let Some(batch) = listing.next().await {
+            if !batch?.is_empty() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Creates one directory with default permission bits; see [`Storage::create_dir_as`].
     async fn create_dir(&self, path: &RelPath) -> Result<()> {
         self.create_dir_as(path, None).await

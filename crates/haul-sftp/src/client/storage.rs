@@ -137,12 +137,17 @@ impl Storage for SftpStorage {
         loop {
             match inner.make_dir(path, mode).await {
                 Err(error) if tries.again(&error).await => {}
-                // An earlier try probably created it, and its lane was lost before the response. A directory that
-                // existed before the first try cannot be told from that: it counts as created, too.
+                // An earlier try may have created it, and its lane was lost before the response: then it is empty. One
+                // that existed before is not new: its entries are compared.
                 Err(error) if !tries.is_first() && error.kind() == ErrorKind::AlreadyExists => {
                     let found = inner.host_lstat(path).await;
-                    let made = found.is_ok_and(|attrs| attrs.kind() == Some(FileKind::Directory));
-                    return if made { Ok(()) } else { Err(error) };
+                    let made = found.is_ok_and(|attrs| {
+                        let found = attrs.permissions.map(|bits| bits & 0o7777);
+                        let has_mode = mode.is_none_or(|mode| found == Some(mode));
+                        attrs.kind() == Some(FileKind::Directory) && has_mode
+                    });
+                    let is_new = made && self.is_empty(path).await.unwrap_or(false);
+                    return if is_new { Ok(()) } else { Err(error) };
                 }
                 outcome => return outcome,
             }

@@ -1,5 +1,7 @@
-//! Copies within a server: lanes that are lost, and sources that become shorter.
+//! Lanes that are lost with a certain request, and copies within a server whose source becomes shorter.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -13,18 +15,31 @@ use crate::opened;
 use crate::pipe::SftpServerProcess;
 use crate::scripted::{Scripted, status};
 
-/// OpenSSH's server, over lanes that are lost when a copy is requested.
-#[derive(Debug)]
-struct Cut(SftpServerProcess);
+/// OpenSSH's server, over lanes that are lost when certain requests are sent.
+#[derive(Debug, Clone)]
+struct Cut {
+    server: Arc<SftpServerProcess>,
+    /// Whether it is one of these requests.
+    is_met: fn(&Bytes) -> bool,
+    /// How many of them are still lost.
+    left: Arc<AtomicUsize>,
+}
+
+impl Cut {
+    fn at(is_met: fn(&Bytes) -> bool, times: usize) -> Self {
+        let (server, left) = (Arc::default(), Arc::new(AtomicUsize::new(times)));
+        Self { server, is_met, left }
+    }
+}
 
 #[derive(Debug)]
-struct CutAtCopy(Box<dyn Outgoing>);
+struct CutAt(Box<dyn Outgoing>, Cut);
 
 #[async_trait]
 impl Dial for Cut {
     async fn dial(&self, first: &First) -> Result<Channel> {
-        let dialled = self.0.dial(first).await?;
-        Ok(Channel { outgoing: Box::new(CutAtCopy(dialled.outgoing)), ..dialled })
+        let dialled = self.server.dial(first).await?;
+        Ok(Channel { outgoing: Box::new(CutAt(dialled.outgoing, self.clone())), ..dialled })
     }
 
     async fn first_rtt(&self) -> Option<Duration> {
@@ -32,24 +47,52 @@ impl Dial for Cut {
     }
 
     fn host(&self) -> String {
-        self.0.host()
+        self.server.host()
     }
 
     fn waits(&self) -> HostWaits {
-        self.0.waits()
+        self.server.waits()
     }
 }
 
 #[async_trait]
-impl Outgoing for CutAtCopy {
+impl Outgoing for CutAt {
     async fn send(&self, pieces: &[Bytes]) -> Result<()> {
-        let name = b"copy-data";
-        let is_copy = |piece: &Bytes| piece.windows(name.len()).any(|bytes| bytes == name);
-        match pieces.iter().any(is_copy) {
+        let Self(outgoing, Cut { is_met, left, .. }) = self;
+        let count = |left: usize| left.checked_sub(1);
+        let is_cut = pieces.iter().any(is_met)
+            && left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, count).is_ok();
+        match is_cut {
             true => Err(Error::new(ErrorKind::Unreachable, "write")),
-            false => self.0.send(pieces).await,
+            false => outgoing.send(pieces).await,
         }
     }
+}
+
+fn is_copy(piece: &Bytes) -> bool {
+    let name = b"copy-data";
+    piece.windows(name.len()).any(|bytes| bytes == name)
+}
+
+/// Whether a piece is the beginning of MKDIR: its type follows the length of the packet.
+fn is_mkdir(piece: &Bytes) -> bool {
+    piece.get(4) == Some(&14)
+}
+
+/// Formerly, it counted as new, so that newer files in it were replaced without being compared, and without a backup.
+#[tokio::test]
+async fn an_existing_directory_is_not_taken_for_one_whose_response_was_lost() {
+    let [dir, journals] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    std::fs::create_dir_all(dir.path().join("old/entry")).unwrap();
+    let root = dir.path().as_os_str().as_encoded_bytes();
+    let cut = Cut::at(is_mkdir, 2);
+    let left = Arc::clone(&cut.left);
+    let storage = opened(cut, root, &journals).await;
+    let [old, new] = ["old", "new"].map(|name| RelPath::parse(name).unwrap());
+    let error = storage.create_dir_as(&old, Some(0o700)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{error}");
+    storage.create_dir_as(&new, Some(0o700)).await.unwrap();
+    assert_eq!(left.load(Ordering::SeqCst), 0, "requests were lost");
 }
 
 /// Formerly, an incomplete file stayed under the final name.
@@ -58,7 +101,7 @@ async fn a_copy_whose_lane_is_lost_leaves_nothing() {
     let [dir, journals] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     std::fs::write(dir.path().join("from"), "content").unwrap();
     let root = dir.path().as_os_str().as_encoded_bytes();
-    let storage = opened(Cut(SftpServerProcess::default()), root, &journals).await;
+    let storage = opened(Cut::at(is_copy, usize::MAX), root, &journals).await;
     let [from, to] = ["from", "to"].map(|name| RelPath::parse(name).unwrap());
     let error = storage.copy(&from, &to).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
