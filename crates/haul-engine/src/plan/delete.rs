@@ -179,8 +179,14 @@ impl<'a> Pass<'a> {
                     Looked::Missing(entry) => missing.push(entry),
                     Looked::Directory(entry) => self.descend(below, entry.path.name()).await?,
                     Looked::InTheWay(entry) => {
-                        let count = count(self.context, self.job, &entry).await?;
-                        self.entries.fetch_add(count.below, Ordering::Relaxed);
+                        match count(self.context, self.job, &entry).await {
+                            Ok(count) => _ = self.entries.fetch_add(count.below, Ordering::Relaxed),
+                            // Without it the limit is lower. The directory stays in any case.
+                            Err(error) => {
+                                let at = self.job.destination_name(&entry.path);
+                                self.context.tally.fail(error.at(at));
+                            }
+                        }
                     }
                 }
             }
@@ -209,6 +215,12 @@ impl<'a> Pass<'a> {
         takes(self.context, &self.job.job, &self.job.job.source_path, entry)
     }
 
+    /// Whether all entries of the destination are counted, and not only those to remove.
+    fn counts_all(&self) -> bool {
+        let limit = self.context.settings.delete_limit;
+        !self.removes && matches!(limit, Some(DeleteLimit::Percent(_)))
+    }
+
     async fn look(&self, source: &RelPath, entry: Entry) -> Looked {
         // While counting as well: too many extra entries would otherwise keep it. Failures are ignored: the next run
         // tries it again.
@@ -233,7 +245,7 @@ impl<'a> Pass<'a> {
             Ok(Some(found)) if found.is_dir() && entry.is_dir() => Looked::Directory(entry),
             // E.g. `--exclude=build/`, where `build` is a directory of the source and a file here.
             Ok(Some(found)) if !self.is_copied(&found) => Looked::Missing(entry),
-            Ok(Some(_)) if entry.is_dir() && !self.removes => Looked::InTheWay(entry),
+            Ok(Some(_)) if entry.is_dir() && self.counts_all() => Looked::InTheWay(entry),
             Ok(Some(_)) => Looked::Skip,
             Err(error) => {
                 self.context.tally.fail(error.at(self.job.destination_name(&entry.path)));

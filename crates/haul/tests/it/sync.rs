@@ -211,6 +211,10 @@ fn a_directory_in_the_way_counts_among_the_entries_with_everything_below_it() {
         .stderr_has("1 of 6 entries would be removed");
     session.haul("sync --delete --max-delete 17% src dst").status(1);
     assert!(!session.has("dst/x") && session.has("dst/a/0"));
+    // A number is compared with the entries to remove only.
+    session.write("dst/x", "x");
+    session.haul("sync --delete --max-delete 1 src dst").status(1).stderr_has("in the way");
+    assert!(!session.has("dst/x") && session.has("dst/a/0"));
 }
 
 /// The most memory that `sync --delete` takes to remove one directory with this many entries.

@@ -6,9 +6,9 @@
 //! its name: the window is fixed, and has room for that.
 //!
 //! Over a link, a record may take longer than the bytes that it covers: the other side keeps the journal, and the next
-//! record waits for the response to the last. So up to [`RELEASED`] windows of written bytes wait for their record
-//! without a permit, and permits cover the rest: a rerun repeats at most four windows, or 8 MiB and two if that is more.
-//! A file without a journal releases its permits as bytes are written.
+//! record waits for the response to the last. So up to [`RELEASED`] windows of a file's written bytes wait for their
+//! record without a permit, and permits cover the rest: a rerun repeats at most two windows (or 8 MiB if that is more)
+//! and these for each large file in flight. A file without a journal releases its permits as bytes are written.
 
 use haul_storage::{Medium, Range, RangeSet};
 
