@@ -1,8 +1,9 @@
 //! Renaming.
 //!
 //! A new file that is only in the spool is renamed there; everything else on the server, with the files of the spool
-//! that are below. The gate of each of these is held meanwhile. If the server has another version of a file than the
-//! one that the file of the spool replaces, only the file of the spool is renamed.
+//! that are below. The gate of each of these is held meanwhile. Of a file that was changed here, only the file of the
+//! spool is renamed if the server has no version any more, or if it has another one than the file replaces and not all
+//! changes are uploaded.
 
 use std::sync::Arc;
 
@@ -132,8 +133,9 @@ impl Changes {
         Ok(found.entry.is_some())
     }
 
-    /// Renames a file of the spool: there, or on the server if that has the version that the file replaces. A version
-    /// of another program keeps the old path.
+    /// Renames a file of the spool: on the server if that has the version that the file replaces, or one uploaded from
+    /// here; otherwise in the spool, and a version of another program keeps the old path. But if nothing was changed
+    /// here, or all changes are uploaded, a version of another program is renamed, too.
     async fn rename_file(
         &self,
         file: &Arc<Pending>,

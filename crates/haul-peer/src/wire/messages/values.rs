@@ -246,7 +246,7 @@ pub struct CommitOptions {
     /// Make the file durable first.
     #[prost(bool, tag = "3")]
     pub sync: bool,
-    /// The only version that may be replaced; a server without the capability ignores it.
+    /// The only version that may be replaced; a share without `conditional_commits` ignores it.
     #[prost(message, optional, tag = "4")]
     pub expected: Option<Identity>,
 }
@@ -309,7 +309,7 @@ pub struct Space {
     /// The most bytes that can still be written.
     #[prost(uint64, tag = "2")]
     pub most: u64,
-    /// Allocation unit in bytes.
+    /// Allocation unit in bytes; 0 if unknown.
     #[prost(uint64, tag = "3")]
     pub block: u64,
     /// The file system.

@@ -25,7 +25,8 @@ const ADJUST_AFTER: u32 = WINDOW / 16;
 /// lives at least as long as they do.
 #[derive(Debug)]
 pub struct Channel {
-    /// Receives from the far end. It has to be drained, or the far end stalls.
+    /// Receives from the far end. It has to be drained, or the far end stalls. Once it is dropped, nothing more can be
+    /// sent.
     pub incoming: Incoming,
     /// Sends to the far end.
     pub outgoing: Outgoing,
@@ -223,7 +224,8 @@ impl Outgoing {
     /// message for the rest of this one.
     ///
     /// # Errors
-    /// `Unreachable` if the channel is closed or the connection lost; `Protocol` if the server violated the protocol.
+    /// `Unreachable` if the channel is closed, its [`Incoming`] was dropped, or the connection is lost; `Protocol` if
+    /// the server violated the protocol.
     pub async fn send(&self, bytes: Bytes) -> Result<()> {
         self.send_all(&[&bytes]).await
     }
