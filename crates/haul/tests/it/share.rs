@@ -595,6 +595,13 @@ fn the_sizes_of_two_peers_are_both_counted() {
     two.end("INT");
 }
 
+/// Formerly, the second `-` was a path.
+#[test]
+fn standard_input_is_shared_only_once() {
+    let session = Session::new();
+    with_input(&session, "share - -", "x").status(2).stderr_has("can be shared only once");
+}
+
 #[test]
 fn standard_input_is_shared_as_a_file_until_the_share_ends() {
     let session = session();

@@ -30,13 +30,17 @@ impl Paths {
     /// Reads standard input to its end if it is one of the paths. `None` if a signal comes before the end.
     ///
     /// # Errors
-    /// If it cannot be stored, if `--name` is not a file name, or with `--keep`: the next run has another input.
+    /// If it cannot be stored, if it is given twice, if `--name` is not a file name, or with `--keep`: the next run has
+    /// another input.
     pub(super) async fn of(args: &ShareArgs, signals: &Signals) -> Result<Option<Self>, Stop> {
         let mut paths = args.paths.clone();
-        let is_stream = |path: &&mut PathBuf| path.as_os_str() == STREAM;
-        let Some(stream) = paths.iter_mut().find(is_stream) else {
+        let mut streams = paths.iter_mut().filter(|path| path.as_os_str() == STREAM);
+        let Some(stream) = streams.next() else {
             return Ok(Some(Self { paths, _spool: None }));
         };
+        if streams.next().is_some() {
+            return Err(Stop::Usage("standard input ('-') can be shared only once".to_owned()));
+        }
         if args.keep {
             let message =
                 "--keep cannot be used with standard input ('-'), which later runs do not have";
