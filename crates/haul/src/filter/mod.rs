@@ -116,8 +116,8 @@ impl Rules {
         is_listed && !self.exclude(path, is_directory)
     }
 
-    /// The listed paths that the source does not have, sorted. Those in excluded directories, which are not listed, are
-    /// not among them.
+    /// The listed paths that the source does not have, sorted. Paths in excluded directories are not among them: haul
+    /// does not enter those directories.
     pub(crate) fn missing(&self) -> Vec<&[u8]> {
         let mut missing = self.list.as_ref().map(|list| list.missing()).unwrap_or_default();
         missing.retain(|path| {

@@ -17,8 +17,11 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// The largest directory with at most `limit` bytes in `source`, or else in the first default directory that has
-    /// one.
+    /// The largest directory with at most `limit` bytes in `source`; if that is `None`, in the first default directory
+    /// that has one.
+    ///
+    /// # Errors
+    /// If there is no such directory.
     pub(super) fn find(source: Option<&Path>, limit: u64) -> Result<Self, Stop> {
         let candidates: Vec<PathBuf> = match source {
             Some(source) => vec![source.to_owned()],
