@@ -433,8 +433,10 @@ fn time(value: &HeaderValue) -> Option<SystemTime> {
     }
     let nanoseconds: u32 = format!("{fraction:0<9}").get(..9)?.parse().ok()?;
     // Times before 1970 become 1970; those beyond the system's range are invalid.
+    let is_before = seconds.starts_with('-');
     let seconds = u64::try_from(seconds.parse::<i64>().ok()?.max(0)).ok()?;
-    SystemTime::UNIX_EPOCH.checked_add(Duration::new(seconds, nanoseconds))
+    let since = if is_before { Duration::ZERO } else { Duration::new(seconds, nanoseconds) };
+    SystemTime::UNIX_EPOCH.checked_add(since)
 }
 
 #[cfg(test)]
@@ -450,7 +452,9 @@ mod tests {
         assert_eq!(at("1700000000"), Some(Duration::from_secs(1_700_000_000)));
         assert_eq!(at("1.25"), Some(Duration::from_millis(1250)));
         assert_eq!(at("1.1234567899"), Some(Duration::new(1, 123_456_789)));
-        assert_eq!(at("-5"), Some(Duration::ZERO));
+        for early in ["-5", "-5.5", "-0.5"] {
+            assert_eq!(at(early), Some(Duration::ZERO), "{early}");
+        }
         for nonsense in ["", "x", "1.x", "1e3", "99999999999999999999"] {
             assert_eq!(at(nonsense), None, "{nonsense}");
         }

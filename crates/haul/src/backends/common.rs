@@ -27,17 +27,19 @@ impl Storages<'_> {
             // Not accessible, or not a directory: the caller copies instead.
             _ => return Ok(None),
         };
-        let below = |below: &[u8]| {
+        let below = |location: &Location, below: &[u8]| {
             let mut path = opened.path.clone();
             let parts = below.split(|byte| *byte == b'/');
             for component in parts.filter(|part| !matches!(*part, b"" | b".")) {
                 path = path.join(component).map_err(|error| {
-                    Error::new(ErrorKind::InvalidInput, "open").at(first).because(error.to_string())
+                    let invalid = Error::new(ErrorKind::InvalidInput, "open").at(location);
+                    invalid.because(error.to_string())
                 })?;
             }
             Ok::<_, Error>(path)
         };
-        let (first_below, second_below) = (below(&first_below)?, below(&second_below)?);
+        let (first_below, second_below) =
+            (below(first, &first_below)?, below(second, &second_below)?);
         Ok(Some((opened, first_below, second_below)))
     }
 
