@@ -27,10 +27,10 @@ pub(super) fn last_error(output: impl Read) -> Option<String> {
     Some(parts.into_iter().flatten().collect::<Vec<_>>().join(": "))
 }
 
-/// The events in an output. Other lines are skipped: other tools do not write events.
+/// The events in an output. Other lines are skipped, also those that are not UTF-8: other tools do not write events.
 fn lines(output: impl Read) -> impl Iterator<Item = Line> {
-    let lines = BufReader::new(output).lines().map_while(Result::ok);
-    lines.filter_map(|line| serde_json::from_str(&line).ok())
+    let lines = BufReader::new(output).split(b'\n').map_while(Result::ok);
+    lines.filter_map(|line| serde_json::from_slice(&line).ok())
 }
 
 /// The progress events in an output; empty if another tool wrote it.
@@ -63,6 +63,13 @@ not json
             ProgressSample { at: 1.5, bytes: 3, lanes: 8, window: 4096, rtt_ms: Some(200.5) };
         assert_eq!(samples(output.as_bytes()), [expected]);
         assert_eq!(last_error(output.as_bytes()), None);
+    }
+
+    /// Formerly, the output ended there.
+    #[test]
+    fn lines_that_are_not_utf_8_are_skipped() {
+        let output = b"\xff\n{\"event\":\"error\",\"message\":\"full\"}\n\xfe";
+        assert_eq!(last_error(&output[..]).as_deref(), Some("full"));
     }
 
     #[test]

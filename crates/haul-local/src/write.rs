@@ -396,22 +396,27 @@ fn is_ours(volume: &Volume, directory: &Directory, found: &Stat) -> SysResult<bo
     Ok(rustix::fs::fstat(&new)?.st_uid == found.st_uid)
 }
 
-/// A new file whose name is removed at once. The name is always the same, so that a run that finds the same part file
-/// again also removes what a killed one has left.
+/// A new file whose name is removed at once. The first name to try is always the same, so that a run that finds the
+/// same part file again also removes what a killed one has left. While another thread or run uses it, the name is
+/// unique.
 fn briefly_named(directory: &Directory) -> SysResult<OwnedFd> {
-    let name = haul_storage::temporary_name(b"haul", "owner");
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let create = || rustix::fs::openat(directory, &name, flags, permissions(PART_MODE));
-    let remove = || match rustix::fs::unlinkat(directory, &name, AtFlags::empty()) {
-        // Another run has removed it.
+    let create = |name: &[u8]| rustix::fs::openat(directory, name, flags, permissions(PART_MODE));
+    let remove = |name: &[u8]| match rustix::fs::unlinkat(directory, name, AtFlags::empty()) {
+        // Another thread or run has removed it.
         Err(Errno::NOENT) => Ok(()),
         outcome => outcome,
     };
-    let new = match create() {
-        Err(Errno::EXIST) => remove().and_then(|()| create())?,
+    let mut name = haul_storage::temporary_name(b"haul", "owner");
+    let new = match create(&name) {
+        Err(Errno::EXIST) => {
+            remove(&name)?;
+            name = haul_storage::temporary_name(b"haul", &haul_storage::unique());
+            create(&name)?
+        }
         outcome => outcome?,
     };
-    remove()?;
+    remove(&name)?;
     Ok(new)
 }
 
@@ -541,5 +546,26 @@ impl WriteAt for LocalWriter {
 
     async fn abort(&self, keep: bool) -> Result<()> {
         self.run(move |part| part.abort(keep)).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::thread;
+
+    use super::*;
+
+    /// Formerly, it failed with "already exists" if three threads did this at once.
+    #[test]
+    fn several_threads_can_make_a_file_without_a_name_at_once() {
+        let path = tempfile::tempdir().unwrap();
+        let directory: Directory = Arc::new(File::open(path.path()).unwrap().into());
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..2000).for_each(|_| drop(briefly_named(&directory).unwrap())));
+            }
+        });
+        assert_eq!(path.path().read_dir().unwrap().count(), 0);
     }
 }

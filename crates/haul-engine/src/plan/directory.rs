@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 use futures_util::stream;
-use haul_storage::{Metadata, RelPath};
+use haul_storage::{Error, Metadata, RelPath};
 use tokio::sync::mpsc;
 
 use super::writable::put_back;
@@ -89,6 +89,9 @@ pub async fn finish_directories(context: &Context, finishes: mpsc::UnboundedRece
 
 async fn finish_one(context: &Context, finish: &Finish) {
     let job = &finish.job.job;
+    let fail = |error: Error| {
+        context.tally.fail(error.at(finish.job.destination_name(&finish.destination)));
+    };
     let outcome = async {
         let settings = &context.settings;
         let found = if settings.preserve.xattrs {
@@ -109,7 +112,11 @@ async fn finish_one(context: &Context, finish: &Finish) {
         let mut wanted = context.wanted_metadata(found, &finish.job, &finish.destination, true);
         if wanted.mode.is_none() && wanted.xattrs.is_some() {
             // An ACL that is set or removed changes the mode, so it comes last.
-            put_back(&finish.job, &finish.destination, finish.restore).await;
+            if finish.restore.is_some() {
+                let former = Metadata { mode: finish.restore, ..Metadata::default() };
+                let restored = job.destination.set_metadata(&finish.destination, &former).await;
+                restored.unwrap_or_else(&fail);
+            }
         } else {
             wanted.mode = wanted.mode.or(finish.restore);
         }
@@ -123,7 +130,5 @@ async fn finish_one(context: &Context, finish: &Finish) {
         }
         job.destination.set_metadata(&finish.destination, &wanted).await
     };
-    if let Err(error) = outcome.await {
-        context.tally.fail(error.at(finish.job.destination_name(&finish.destination)));
-    }
+    outcome.await.unwrap_or_else(fail);
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::support::{job, run};
 use haul_engine::{Preserve, Settings};
 use haul_storage::memory::{MemoryStorage, Operation};
-use haul_storage::{Metadata, RelPath, Xattrs};
+use haul_storage::{ErrorKind, Metadata, RelPath, Xattrs};
 
 fn all() -> Settings {
     let preserve = Preserve { owner: true, xattrs: true, ..Preserve::default() };
@@ -77,4 +77,24 @@ async fn attributes_stay_if_they_are_not_preserved_and_in_a_dry_run() {
         run(job(&source, &destination), settings).await.assert_clean();
         assert_eq!(destination.attributes("f").xattrs, xattrs(&[("user.a", "old")]));
     }
+}
+
+/// Formerly, the directory stayed writable without an error.
+#[tokio::test]
+async fn a_former_mode_that_cannot_be_restored_is_reported_also_if_attributes_are_set() {
+    let (source, destination) = (MemoryStorage::new(), MemoryStorage::new());
+    for storage in [&source, &destination] {
+        storage.add_dir("d");
+    }
+    source.add_file("d/f", "x");
+    set(&source, "d", 0o755, (0, 0), &[("user.a", "new")]);
+    set(&destination, "d", 0o500, (0, 0), &[]);
+    // The first call makes it writable.
+    let calls = destination.faults().on(Operation::SetMetadata).path("d");
+    calls.nth(2).fail(ErrorKind::PermissionDenied);
+    let preserve = Preserve { mode: false, xattrs: true, ..Preserve::default() };
+    let outcome = run(job(&source, &destination), Settings { preserve, ..all() }).await;
+    assert_eq!(outcome.summary.failed, 1);
+    let found = destination.attributes("d");
+    assert_eq!((found.mode, found.xattrs), (Some(0o700), xattrs(&[("user.a", "new")])));
 }

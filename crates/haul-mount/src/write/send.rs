@@ -1,8 +1,8 @@
 //! Sends one version of a file to the storage, unless the storage has another version than the one that it replaces.
 //!
 //! A new file is committed without permission to replace another; storages check that atomically as far as they can.
-//! The version that is to be replaced is checked by a STAT: of a short file before haul waits for a permit to send
-//! it, of a long one also just before the commit. Storages that can
+//! The version that is to be replaced is checked by a STAT: of a short file just before it is sent, of a long one also
+//! just before the commit. Storages that can
 //! ([`Capabilities::conditional_commits`](haul_storage::Capabilities::conditional_commits)) check it again when they
 //! replace it; on others, a change between the two is overwritten.
 
@@ -14,7 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
-use haul_engine::budget::{LinkShare, Priority};
+use haul_engine::budget::{LinkShare, Permit, Priority};
 use haul_storage::{
     Block, CommitOptions, CreateOptions, Entry, Error, ErrorKind, Identity, Metadata, Range,
     RangeSet, RelPath, Replaces, Result, Retry, SourceVersion, Storage, StorageExt as _, WriteAt,
@@ -45,7 +45,7 @@ pub(super) struct Sender {
     pub(super) storage: Arc<dyn Storage>,
     /// The mounted directory.
     root: RelPath,
-    share: Arc<LinkShare>,
+    pub(super) share: Arc<LinkShare>,
     timeout: Duration,
     begun: Notify,
     /// Bytes written so far.
@@ -232,7 +232,10 @@ impl Sender {
         if snapshot.size > self.whole_limit() {
             return self.send_long(file, snapshot, options.replaces()).await;
         }
-        let mut permit = self.share.acquire(Priority::Bulk, snapshot.size).await;
+        let Some((mut permit, options)) = self.permit_to_send(file, snapshot, options).await?
+        else {
+            return self.found(snapshot).await;
+        };
         self.begun.notify_one();
         let bytes = content(file, Range::new(0, snapshot.size))?;
         snapshot.check(file)?;
@@ -247,6 +250,27 @@ impl Sender {
         permit.consumed();
         self.remove_old_part(snapshot).await?;
         Ok(sent)
+    }
+
+    /// Waits for the permit of a short file. After a wait, which other uploads can make long, checks again what is to
+    /// be replaced, unless the storage does that when it replaces it. `None` if the server has this version.
+    async fn permit_to_send(
+        &self,
+        file: &Pending,
+        snapshot: &Snapshot,
+        options: CommitOptions,
+    ) -> Result<Option<(Permit, CommitOptions)>> {
+        if let Some(permit) = self.share.try_acquire(Priority::Bulk, snapshot.size) {
+            return Ok(Some((permit, options)));
+        }
+        let permit = self.share.acquire(Priority::Bulk, snapshot.size).await;
+        if !options.replace || self.storage.capabilities().conditional_commits {
+            return Ok(Some((permit, options)));
+        }
+        match self.target(file, snapshot).await? {
+            Target::Free(options) => Ok(Some((permit, options))),
+            Target::Sent => Ok(None),
+        }
     }
 
     fn begin(&self, file: &Pending, snapshot: &Snapshot, sent: &Sent, has_part: bool) {

@@ -56,9 +56,12 @@ impl PeerHost {
         let mut pending =
             Pending { host: self, session, request, subject, has_response, ahead, reading };
         let mut lane = lane;
-        for _ in 0..ATTEMPTS {
+        for left in (0..ATTEMPTS).rev() {
             if let Some(outcome) = pending.attempt(lane).await {
                 return outcome.map(|response| (response, pending.reading.take()));
+            }
+            if left == 0 {
+                break;
             }
             lane = self.rejoin(session).await?;
         }

@@ -71,7 +71,7 @@ impl Daemon {
             service.set_requires_probe(false);
             if !hosts.interfaces.is_empty() {
                 service = service.enable_addr_auto();
-                service.set_interfaces(hosts.interfaces.clone());
+                service.set_interfaces(hosts.announced());
             }
             let name = service.get_fullname().to_owned();
             self.0.register(service).map_err(failed)?;
@@ -123,8 +123,17 @@ fn remembered(metrics: &Metrics) -> i64 {
 pub(super) struct Hosts {
     /// All addresses of these kinds of interfaces, also those added later.
     interfaces: Vec<IfKind>,
-    /// These addresses, if `interfaces` is empty.
+    /// These addresses.
     named: Vec<IpAddr>,
+}
+
+impl Hosts {
+    /// What the thread announces if it selects the addresses: those of `interfaces`, and those of `named` that this
+    /// machine has.
+    fn announced(&self) -> Vec<IfKind> {
+        let named = self.named.iter().map(|&ip| IfKind::Addr(ip));
+        self.interfaces.iter().cloned().chain(named).collect()
+    }
 }
 
 /// The ports of a server with these listening addresses; none if only this machine can reach it.
@@ -234,6 +243,15 @@ mod tests {
         assert_eq!(found[&8].named, ["192.0.2.1".parse::<IpAddr>().unwrap()]);
         let only_v4 = ports(&addresses(&["0.0.0.0:7"]));
         assert!(matches!(only_v4[&7].interfaces[..], [IfKind::IPv4]));
+    }
+
+    /// Formerly, one address of the other IP version was left out.
+    #[test]
+    fn one_address_is_announced_beside_all_of_the_other_ip_version() {
+        let found = ports(&addresses(&["0.0.0.0:7", "[2001:db8::1]:7"]));
+        let announced = found[&7].announced();
+        let [IfKind::IPv4, IfKind::Addr(ip)] = announced[..] else { panic!("{announced:?}") };
+        assert_eq!(ip, "2001:db8::1".parse::<IpAddr>().unwrap());
     }
 
     /// Everyone on the network can announce any addresses.

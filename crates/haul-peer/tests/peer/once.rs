@@ -124,6 +124,29 @@ async fn a_change_is_executed_once_though_its_lane_is_lost() {
     }
 }
 
+/// Formerly, it opened one more lane, for up to 15 seconds, before it reported that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_that_loses_every_lane_opens_none_after_the_last_attempt() {
+    let this = set_up().await;
+    this.memory.faults().on(Operation::CreateDir).stall();
+    let mut opened = 0;
+    let cuts = async {
+        loop {
+            sleep(RUNS).await;
+            opened = this.proxy.stats().accepted;
+            this.proxy.cut_all();
+        }
+    };
+    let directory = path("d");
+    let outcome = tokio::select! {
+        biased;
+        created = this.storage.create_dir_as(&directory, None) => created,
+        () = cuts => unreachable!(),
+    };
+    assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Unreachable);
+    assert_eq!(this.proxy.stats().accepted, opened);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn changes_whose_responses_are_lost_have_succeeded() {
     type Change = fn(&PeerStorage) -> BoxFuture<'_, Result<()>>;

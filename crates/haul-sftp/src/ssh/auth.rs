@@ -386,9 +386,10 @@ impl<'a> Attempts<'a> {
     }
 
     async fn fetch(&self, source: &PasswordSource) -> Result<(Secret, &'static str)> {
-        let name = match source {
-            PasswordSource::Secret(_) => "the password of HAUL_PASSWORD",
-            PasswordSource::Command(_) => "the password of password-command",
+        // `source` may be what the command has printed, after the server refused the method "password".
+        let name = match self.applicant.password {
+            Some(PasswordSource::Command(_)) => "the password of password-command",
+            Some(PasswordSource::Secret(_)) | None => "the password of HAUL_PASSWORD",
         };
         let fetched = source.fetch().await;
         Ok((fetched.map_err(|cause| self.applicant.denied(cause))?, name))

@@ -171,8 +171,9 @@ impl HostKeyJudge {
             Err(format!("its certificate \"{id}\" is not valid at this time"))
         } else if certificate.critical_options {
             Err(format!("its certificate \"{id}\" has critical options that haul does not know"))
-        // As in OpenSSH since 10.3, a certificate without names is for no host; before, it was for any. OpenSSH
-        // compares case-sensitively, with the name of the host in lower case.
+        // As in OpenSSH since 10.3 (`sshkey_cert_check_host`), a certificate without names is for no host, and names
+        // may be patterns; before, it was for any host, and patterns matched none. OpenSSH compares case-sensitively,
+        // with the name of the host in lower case.
         } else if !certificate
             .principals
             .iter()

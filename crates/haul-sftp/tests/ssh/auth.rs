@@ -431,6 +431,12 @@ async fn keyboard_interactive_uses_a_prompt_or_the_password_source() {
     // The server does not accept the method that haul would try first.
     let options = SshOptions { password: secret("correct horse"), ..keyless(&sshd) };
     greet(&host(&sshd, &options).connect().await.unwrap()).await.unwrap();
+    // Formerly, the error named HAUL_PASSWORD too.
+    let password = Some(PasswordSource::Command("echo wrong".to_owned()));
+    let options = SshOptions { password, ..keyless(&sshd) };
+    let error = host(&sshd, &options).connect().await.unwrap_err();
+    let text = denied(&error);
+    assert!(text.contains("password-command") && !text.contains("HAUL_PASSWORD"), "{text}");
 }
 
 #[tokio::test]

@@ -329,6 +329,16 @@ async fn a_host_certificate_for_another_name_or_time_is_refused_with_the_reason(
     }
 }
 
+/// OpenSSH does so since 10.3.
+#[tokio::test]
+async fn names_in_a_host_certificate_may_be_patterns() {
+    for (names, is_for) in [("127.0.0.*", true), ("127.0.0.?", true), ("*.example.org", false)] {
+        let sshd = Sshd::builder().certificate(&["-n", names]).start();
+        let result = host(&sshd, &sshd.options()).connect().await;
+        assert_eq!(result.is_ok(), is_for, "{names}");
+    }
+}
+
 /// OpenSSH converts the name of the host to lower case, but not those in a certificate.
 #[tokio::test]
 async fn capital_letters_in_a_host_certificate_match_no_host() {

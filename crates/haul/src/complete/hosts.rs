@@ -21,10 +21,22 @@ fn configured(config: &str) -> Vec<String> {
         let (keyword, names) = line.trim().split_once([' ', '\t', '='])?;
         keyword.eq_ignore_ascii_case("host").then_some(names)
     });
-    let names = lines
-        .flat_map(|names| names.split([' ', '\t', '=']).take_while(|name| !name.starts_with('#')));
-    let is_name = |name: &&str| !name.is_empty() && !name.contains(['*', '?', '!', '"']);
+    let names = lines.flat_map(|names| words(names).take_while(|name| !name.starts_with('#')));
+    let is_name = |name: &&str| !name.is_empty() && !name.contains(['*', '?', '!', '"', '\'']);
     names.filter(is_name).map(ToOwned::to_owned).collect()
+}
+
+/// The words of a line. Those in quotes keep their spaces and quotes.
+fn words(line: &str) -> impl Iterator<Item = &str> {
+    let mut quote = None;
+    line.split(move |c: char| {
+        match quote {
+            Some(opened) if c == opened => quote = None,
+            None if matches!(c, '"' | '\'') => quote = Some(c),
+            _ => {}
+        }
+        quote.is_none() && matches!(c, ' ' | '\t' | '=')
+    })
 }
 
 /// The names in known_hosts of hosts at the default port; those that are hashed, patterns and addresses are left out.
@@ -51,6 +63,8 @@ mod tests {
         let config = "Host nas backup *.example !x\n  HostName 10.0.0.1\nhost=web\nMatch host y\n";
         assert_eq!(configured(config), ["nas", "backup", "web"]);
         // Formerly, the words of the comment were hosts too.
+        // Formerly, a word inside quotes was a host too.
+        assert_eq!(configured("Host \"a b c\" nas 'd e f' web\n"), ["nas", "web"]);
         assert_eq!(configured("Host nas # my box\nHost a#b #c\n#Host x\n"), ["nas", "a#b"]);
     }
 

@@ -491,6 +491,9 @@ fn an_edit_is_written_as_a_whole_once_it_has_no_faults() {
     let ran = session.haul_where("config edit", &[("EDITOR", "false")]).status(1);
     ran.stderr_has("haul: false: cannot edit the configuration (")
         .stderr_has("hint: VISUAL or EDITOR");
+    // Formerly, the copy was said to be kept.
+    let gone = session.haul_where("config edit", &[("EDITOR", "rm \"$1\"; false")]).status(1);
+    assert!(!gone.err().contains("kept as"), "{}", gone.err());
     // A new file begins with a template; an unchanged template is not written.
     fs::remove_file(session.path(DEFAULT_PATH)).unwrap();
     session.haul_where("config edit", &[("EDITOR", "true")]).status(0);

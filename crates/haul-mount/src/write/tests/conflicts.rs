@@ -50,6 +50,30 @@ async fn a_version_that_appears_between_the_stat_and_the_commit_stays() {
     }
 }
 
+/// Formerly, what was written here replaced it.
+#[tokio::test(start_paused = true)]
+async fn a_version_that_appears_while_an_upload_waits_for_other_uploads_stays() {
+    let storage = MemoryStorage::builder().with_link(SimulatedLink::new(RTT, RATE));
+    let storage = storage.with_capabilities(|can| can.conditional_commits = false).build();
+    storage.add_file("plan.odt", "old");
+    let world = World::new(&storage);
+    let handle = world.open("plan.odt").await;
+    world.write(handle, 0, "from here").await;
+    let others = world.changes.uploader.sender.share.overdraw(1 << 40);
+    storage.faults().reset_count();
+    world.close(handle).await;
+    while storage.faults().count(Operation::Stat) == 0 {
+        sleep(RTT).await;
+    }
+    sleep(RTT * 4).await;
+    assert_eq!(storage.faults().count(Operation::WriteWhole), 0);
+    storage.add_file("plan.odt", "from there");
+    drop(others);
+    world.uploaded().await;
+    assert_eq!(storage.content("plan.odt"), "from there");
+    assert!(matches!(&lock(&world.warnings)[..], [Warning::Conflict { .. }]));
+}
+
 #[tokio::test]
 async fn a_file_that_is_removed_between_the_stat_and_the_commit_comes_back() {
     let storage = MemoryStorage::new();

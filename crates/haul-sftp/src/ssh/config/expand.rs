@@ -26,7 +26,7 @@ pub struct Tokens {
     pub home: PathBuf,
     /// `%l`: this machine's name, and `%L` up to its first dot.
     pub local_host: String,
-    /// `%j`: the value of ProxyJump as written, with users and ports; empty without one.
+    /// `%j`: the last host of ProxyJump, as in OpenSSH without its user and port; empty without one.
     pub jump_host: String,
 }
 

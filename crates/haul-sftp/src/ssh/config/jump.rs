@@ -20,6 +20,12 @@ pub fn parse(list: &str) -> Result<Vec<Hop>, String> {
     list.split(',').map(hop).collect()
 }
 
+/// The host that connects to the destination. Empty if the list is not valid, which [`parse`] reports.
+pub fn last_host(list: &str) -> String {
+    let last = parse(list).ok().and_then(|hops| hops.into_iter().next_back());
+    last.map(|hop| hop.host).unwrap_or_default()
+}
+
 fn hop(text: &str) -> Result<Hop, String> {
     let wrong = || format!("\"{text}\" is not [user@]host[:port]");
     let body = text.trim();

@@ -305,7 +305,7 @@ impl Settings {
             home: query.home.clone(),
             local_host: query.local_host.clone(),
             jump_host: match &self.proxy {
-                Some(Proxy::Jump(list)) => list.clone(),
+                Some(Proxy::Jump(list)) => super::jump::last_host(list),
                 _ => String::new(),
             },
         };

@@ -657,6 +657,27 @@ fn random_configurations_resolve_as_in_openssh() {
     }
 }
 
+/// As in `parse_jump` of OpenSSH 9.6 and later. Formerly, it was the whole value, which changed `%C`.
+#[test]
+fn percent_j_is_the_last_jump_host_without_user_and_port() {
+    for (value, jump_host) in [
+        ("one", "one"),
+        ("me@one:23,ssh://you@two:24", "two"),
+        ("one,me@[::1]:24", "::1"),
+        ("none", ""),
+    ] {
+        let config = resolved(&format!("ProxyJump {value}\nIdentityFile /keys/%j-%r\n"), "h");
+        assert_eq!(config.identity_files, [PathBuf::from(format!("/keys/{jump_host}-me"))]);
+    }
+    let of = |jump: &str| {
+        let text = format!("HostName h\nUser u\nIdentityFile /%C\nProxyJump {jump}\n");
+        resolved(&text, "h").identity_files
+    };
+    assert_eq!(of("me@two:24"), of("two"));
+    // The SHA-1 of "hereh22utwo".
+    assert_eq!(of("two"), [PathBuf::from("/6c5196c2c8e3d49876446651b735afcac0633df6")]);
+}
+
 #[test]
 fn the_connection_hash_percent_c_equals_that_of_openssh() {
     if !is_openssh_installed() {

@@ -117,8 +117,13 @@ fn copy_of(content: &[u8]) -> io::Result<TempPath> {
     Ok(file.into_temp_path())
 }
 
-/// Keeps the edited copy and prints its path, so that the user's changes are not lost.
+/// Keeps the edited copy and prints its path, so that the user's changes are not lost. If the editor has removed it,
+/// there is none.
 fn keep(copy: TempPath, printer: &Printer) {
+    if !copy.exists() {
+        printer.error("the configuration is unchanged; the edited copy is gone");
+        return;
+    }
     match copy.keep() {
         Ok(path) => printer.error(format!(
             "the configuration is unchanged; the edited copy is kept as {}",
