@@ -318,7 +318,8 @@ impl Opener {
         (!self.idle.is_empty()).then(|| self.idle.remove(0))
     }
 
-    /// Whether no lane is idle or used for `purpose`, so that none will be returned for it.
+    /// Whether no lane is idle or used for `purpose`, so that a task with another purpose has to return
+    /// one first.
     fn is_hopeless(&self, purpose: Purpose) -> bool {
         self.uses.taken[purpose as usize] == 0 && self.idle.is_empty()
     }

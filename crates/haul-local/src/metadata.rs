@@ -293,7 +293,8 @@ impl Handle {
             Err(Errno::ACCESS) if mode & OWNER_READ_WRITE != OWNER_READ_WRITE => {
                 self.set_mode(mode | OWNER_READ_WRITE)?;
                 let made = self.holder().replace_all(wanted);
-                // An ACL sets the mode itself. Without the one that it had, the file's group may have other rights.
+                // An ACL in `wanted` has set the mode. If the file's old ACL was removed, its group has other rights
+                // now: only the owner's bits are restored.
                 let restored = if has_acl(wanted) { Ok(()) } else { self.set_owner_bits(mode) };
                 made.and(restored)
             }

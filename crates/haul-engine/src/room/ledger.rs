@@ -1,7 +1,8 @@
 //! Adds up the space that several transfers of one run need on the same file system.
 //!
-//! Needs are compared with the space that was free before anything was written. Free space measured later is smaller by
-//! space reserved for files in flight, and by bytes that are on the disk but not counted yet.
+//! Planned needs are compared with the space that was free before anything was written, needs that are counted ahead
+//! with the space that was free when the count began. Free space measured later is smaller by space reserved for files
+//! in flight, and by bytes that are on the disk but not counted yet.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -82,7 +83,8 @@ pub struct Seen {
 pub struct Lack {
     /// Bytes that are needed.
     pub needed: u64,
-    /// Bytes that could be written before the transfers began, and those that other programs freed since.
+    /// Bytes that could be written before the transfers began (for a count: when it began), and those that other
+    /// programs freed since.
     pub free: u64,
 }
 

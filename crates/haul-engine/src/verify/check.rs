@@ -43,7 +43,7 @@ pub struct Checker<'a> {
     ranges: usize,
 }
 
-/// The digest of a file and its length, and the file if it was read by ranges.
+/// The digest of a file and its length, and the file, unless `Storage::read_whole` has read it.
 pub type Hashed = (Digest, u64, Option<Arc<dyn ReadAt>>);
 
 /// A file to check.
@@ -138,7 +138,7 @@ impl<'a> Checker<'a> {
         Ok((actual, size))
     }
 
-    /// The digest of a file and its length, and the file if it was read by ranges.
+    /// The digest of a file and its length, and the file, unless `Storage::read_whole` has read it.
     pub async fn hash(&self, path: &RelPath, kind: DigestKind) -> Result<Hashed> {
         match self.digest_of_small(path, kind).await {
             // Too long for one read, or changed during it: read by ranges.

@@ -1,6 +1,6 @@
 //! The port on which a client listens: the sharer may be able to reach the client, even if the client cannot reach the
-//! sharer. A connection must begin with the hash of an attempt's number, which the sharer gets from the bridge; any
-//! other connection is closed.
+//! sharer. The bridge sends the sharer the number of the connection to open; a connection must begin with a preamble
+//! that has the hash of an expected number (`preamble`), and any other is closed.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;

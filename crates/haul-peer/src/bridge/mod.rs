@@ -6,8 +6,8 @@
 //!            └── data connections ──────────┴── splice ───┴────── data connections ─┘
 //! ```
 //!
-//! A bridge also helps peers to connect directly: it passes the addresses at which a client listens to the sharer,
-//! which then connects to the client, and it sends both sides each other's ports for a simultaneous TCP open
+//! A bridge also helps peers to connect directly: it sends the sharer the addresses at which a client listens, so that
+//! the sharer connects to the client, and it sends each side the other's address and port for a simultaneous TCP open
 //! (`listener`, `crossing`, `outward`).
 //!
 //! A bridge knows a sharer by the names of its rooms, which change every day and are derived from the ticket's secret.

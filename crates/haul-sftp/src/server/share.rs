@@ -20,8 +20,8 @@ pub struct ShareOptions {
     /// Most open handles per session.
     pub handles: usize,
     /// Limit of the bytes that all sessions together hold: half for what is read and not yet sent, half for what is
-    /// received and not yet written, or all for the latter while no write is in progress. Each session may exceed it by
-    /// one response and 4 MiB received. Buffers of SSH itself do not count.
+    /// received and not yet written. A session with no write in progress may use all of it for the latter. Each session
+    /// may exceed it by one response and 4 MiB received. Buffers of SSH itself do not count.
     pub memory: usize,
 }
 
