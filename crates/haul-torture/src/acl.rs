@@ -11,9 +11,9 @@ use crate::at;
 use crate::chance::Chance;
 use crate::grow::{directories, everything};
 
-/// The ACL of an entry.
+/// The ACL of a file or directory.
 pub const ACCESS: &str = "system.posix_acl_access";
-/// The ACL that new entries of a directory get.
+/// The ACL that new files and directories in a directory get.
 pub const DEFAULT: &str = "system.posix_acl_default";
 
 const VERSION: [u8; 4] = [2, 0, 0, 0];
@@ -31,7 +31,7 @@ pub fn are_kept(directory: &Path) -> bool {
         && rustix::fs::lremovexattr(directory, DEFAULT).is_ok()
 }
 
-/// Sets and removes the ACLs of a few random entries at and below `root`.
+/// Sets and removes the ACLs of a few random files and directories at and below `root`.
 pub fn scatter(chance: &mut Chance, root: &Path) -> io::Result<()> {
     let entries: Vec<PathBuf> = directories(root)?
         .into_iter()
@@ -42,7 +42,7 @@ pub fn scatter(chance: &mut Chance, root: &Path) -> io::Result<()> {
         let is_directory = fs::symlink_metadata(path)?.is_dir();
         let name = if is_directory && chance.one_in(2) { DEFAULT } else { ACCESS };
         if chance.one_in(4) {
-            // The entry need not have one.
+            // It need not have one.
             let _ = rustix::fs::lremovexattr(path, name);
             continue;
         }
@@ -81,7 +81,7 @@ fn encoded(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     acl
 }
 
-/// The ACL after its entry gets another mode: the group's bits are those of the mask.
+/// The ACL of a file after its mode is set to `mode`: the group's bits go to the mask.
 pub fn with_mode(acl: &[u8], mode: u32) -> Vec<u8> {
     let mut acl = acl.to_vec();
     for entry in acl.get_mut(VERSION.len()..).unwrap_or_default().chunks_exact_mut(8) {
@@ -96,7 +96,7 @@ pub fn with_mode(acl: &[u8], mode: u32) -> Vec<u8> {
     acl
 }
 
-/// The permission bits of an entry once it has lost its ACL: the group has no more rights than before.
+/// The permission bits of a file once it has lost this ACL: its group has no more rights than before.
 pub fn mode_without(acl: &[u8]) -> u32 {
     let entries = acl.get(VERSION.len()..).unwrap_or_default();
     let rights = |wanted: u16| {
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mode_limits_named_users_and_an_entry_without_its_acl_keeps_the_rights_of_its_group() {
+    fn a_mode_limits_named_users_and_a_file_without_its_acl_keeps_the_rights_of_its_group() {
         let acl = |owner, mask, others| {
             let named = (USER, 7, 1000);
             let group = (OWNING_GROUP, 5, !0);

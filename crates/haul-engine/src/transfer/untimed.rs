@@ -44,8 +44,15 @@ fn warn(context: &Context, item: &Item, end: &str, same_size: Option<bool>) {
             Some(_) => "its size is that of the source",
             None => "the sizes cannot be compared",
         };
+        let settings = &context.settings;
+        // `--checksum` is refused together with `--overwrite newer`. `mv` compares contents without it.
+        let option = match settings.overwrite {
+            Overwrite::Newer if settings.remove_source => "--overwrite different",
+            Overwrite::Newer => "--checksum instead of --overwrite newer",
+            _ => "--checksum",
+        };
         let message = format!(
-            "stays, since {reason}, and the {end} reports no modification time; --checksum compares contents; \
+            "stays, since {reason}, and the {end} reports no modification time; {option} compares contents; \
              this is reported once"
         );
         context.tally.warn(item.job.destination_name(&item.destination), message);

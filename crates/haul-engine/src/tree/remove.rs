@@ -28,8 +28,9 @@ pub struct Removal {
 }
 
 /// Removes `top`, and everything below it if it is a directory; links are removed, never followed. Failures are
-/// reported and do not stop the rest. With `dry_run` nothing is removed. Pass the same `counted` for several trees
-/// of one host, so that the bytes of a file with several names count once.
+/// reported and do not stop the rest. With `dry_run` nothing is removed. After `cancel` it begins nothing more, and the
+/// rest does not count as failed. Pass the same `counted` for several trees of one host, so that the bytes of a file
+/// with several names count once; paths that it excludes are removed all the same.
 pub async fn remove(
     storage: &dyn Storage,
     top: Entry,

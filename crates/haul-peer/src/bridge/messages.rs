@@ -290,7 +290,7 @@ pub struct Incoming {
     /// Addresses on which the client reports to listen.
     #[prost(string, repeated, tag = "3")]
     pub candidates: Vec<String>,
-    /// Connections that the sharer is to open to a candidate, with the client's numbers.
+    /// Connections that the sharer is to open to a candidate: the 32 bytes of each are those in the client's request.
     #[prost(bytes = "bytes", repeated, tag = "4")]
     pub reverse: Vec<Bytes>,
     /// Connections to the bridge that the sharer is to open for crossings: one for each of the client's, 32 bytes each.
@@ -325,8 +325,8 @@ pub enum Refusal {
     Room = 4,
     /// The client does not know the room's key. For a sharer: another one has its room, or the number of its code.
     Mac = 5,
-    /// Too many sharers, too many connections to this one or requests that wait for it, or the bridge is being stopped;
-    /// a later attempt may succeed.
+    /// Too many sharers, too many connections to the requested sharer or requests that wait for it, or the bridge is
+    /// being stopped; a later attempt may succeed.
     Busy = 6,
     /// The sharer's quota of the day is used up.
     Quota = 7,

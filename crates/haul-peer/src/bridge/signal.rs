@@ -63,7 +63,8 @@ impl Signalling {
         token.map(prove).map(|proof| Bytes::copy_from_slice(&proof)).unwrap_or_default()
     }
 
-    /// Sends a request, and waits for its response.
+    /// Sends a request, and waits for its response: the next message, whatever its `id`. Only for a connection that has
+    /// not registered or joined, so that no other message can arrive.
     pub(super) async fn request(&mut self, body: to_bridge::Body) -> Result<from_bridge::Body> {
         self.channel.send(&ToBridge { id: 0, body: Some(body) }).await?;
         let response = timeout(PATIENCE, async {

@@ -75,7 +75,7 @@ prop_compose! {
             case.mode.reads = Reads::Whole;
             (case.mode.is_endless, case.mode.direct, case.mode.journal) = (true, false, false);
             case.mode.keeps_permits = false;
-            // An endless file is not retried, so nothing may fail here.
+            // A failed range of an endless file is not retried: the whole file fails. So nothing may fail here.
             (case.holes, case.written, case.failing) = (RangeSet::new(), RangeSet::new(), 0);
         }
         case
@@ -157,7 +157,7 @@ fn a_file_of_unknown_length_ends_when_its_stream_breaks() {
     let mut case = Case::new(5, 8 << 20, Reads::Whole);
     (case.mode.is_endless, case.failing) = (true, 20);
     let failure = case.run().failure.map(|error| error.retry());
-    assert_eq!(failure, Some(Retry::Later), "the whole file is retried");
+    assert_eq!(failure, Some(Retry::Later), "the caller may retry the whole file");
 }
 
 /// Once, the commit waited for one more record, for an RTT where the other side keeps the journal.
