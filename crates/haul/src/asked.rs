@@ -20,7 +20,7 @@ struct Wish {
     /// The metadata or property, for the warning.
     what: &'static str,
     is_possible: fn(&Capabilities) -> bool,
-    /// Whether a source must have it too; otherwise nothing is lost.
+    /// Whether the warning is left out if no source supports it either, because nothing is lost then.
     from_source: bool,
 }
 

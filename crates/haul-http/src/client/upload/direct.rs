@@ -68,7 +68,7 @@ impl Inner {
         Ok(replaced.and_then(|replaced| replaced.condition))
     }
 
-    /// Sends a PUT under the final name on condition that it replaces what it may.
+    /// Sends a PUT under the final name, on condition that it replaces only what it may.
     ///
     /// # Errors
     /// As for [`Inner::check_target`], also if the target changes meanwhile and the server evaluates conditions, and
@@ -81,8 +81,8 @@ impl Inner {
     ) -> Result<()> {
         let replaces = &self.may_replace(path, replaces);
         // The PUT itself detects an existing file.
-        let is_looked_up = self.quirks.conditional && *replaces == Replaces::Nothing;
-        let condition = match is_looked_up {
+        let put_detects = self.quirks.conditional && *replaces == Replaces::Nothing;
+        let condition = match put_detects {
             true => None,
             false => self.check_target(path, replaces, request.operation).await?,
         };
@@ -152,11 +152,11 @@ pub(super) fn on_condition(
     }
 }
 
-/// Whether an error of a PUT is a refusal before anything is stored. A server that is busy or full, or a proxy in front
-/// of it, may respond so in the middle of the body.
+/// Whether an error of a PUT is a refusal before anything is stored. The errors of a server that is busy or full, or of
+/// a proxy in front of it, are not: they may come in the middle of the body.
 pub(super) fn is_refusal(error: &Error) -> bool {
     match error.kind() {
-        // 423; the others may be repeated.
+        // 423, before anything is stored. 429 and 503, which may be retried, are also `Busy`.
         ErrorKind::Busy => error.retry() == Retry::Never,
         ErrorKind::AlreadyExists
         | ErrorKind::Unauthenticated
@@ -167,7 +167,7 @@ pub(super) fn is_refusal(error: &Error) -> bool {
     }
 }
 
-/// An error that says `AlreadyExists` of something other than the file to be written.
+/// Turns an `AlreadyExists` into `PermissionDenied`, because it is not about the file to be written.
 pub(super) fn refused(error: &Error) -> Error {
     let kind = ErrorKind::PermissionDenied;
     Error::new(kind, error.operation()).at(error.location()).because(error.cause())

@@ -149,7 +149,7 @@ fn a_socks_proxy_has_a_login_and_may_look_up_names() {
 }
 
 #[test]
-fn the_option_overrides_all_variables() {
+fn the_option_overrides_all_variables_except_no_proxy() {
     let set = [("http_proxy", "http://h:1"), ("all_proxy", "http://a:1")];
     let with = |value| [&set[..], &[(OPTION, value)]].concat();
     assert_eq!(of_http(&with("socks5://o")).as_deref(), Some("socks5://o:1080"));

@@ -73,7 +73,7 @@ struct Bucket {
 /// After this time, every bucket is full again.
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Numbers of buckets from which full ones are removed, and from which no more are added.
+/// At the first number of buckets, full ones are removed; at the second, no more are added.
 const ADDRESSES: (usize, usize) = (4096, 65_536);
 
 impl JoinRate {

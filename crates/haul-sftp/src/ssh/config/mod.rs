@@ -76,8 +76,9 @@ pub struct HostConfig {
     pub macs: Option<String>,
     pub kex_algorithms: Option<String>,
     pub host_key_algorithms: Option<String>,
-    /// CASignatureAlgorithms and PubkeyAcceptedAlgorithms, as names.
+    /// CASignatureAlgorithms, as names.
     pub ca_signatures: Vec<&'static str>,
+    /// PubkeyAcceptedAlgorithms, as names.
     pub user_keys: Vec<&'static str>,
     /// RequiredRSASize.
     pub required_rsa_bits: u32,
