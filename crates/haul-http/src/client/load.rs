@@ -15,7 +15,8 @@ const FIRST_ALLOWANCE: u64 = 256 << 10;
 /// A lane is expected to carry up to this multiple of the most bytes that it has carried in an RTT.
 const GROWTH: u64 = 2;
 
-/// The minimum instead of [`FIRST_ALLOWANCE`] for a lane that was open long enough to show what it carries.
+/// The minimum instead of [`FIRST_ALLOWANCE`] when bytes arrive on a lane that was open long enough to show what it
+/// carries. Uploads keep the first minimum.
 const LEAST_ALLOWANCE: u64 = 32 << 10;
 /// A lane has shown what it carries after this many RTTs.
 const SHOWN_AFTER: u32 = 8;

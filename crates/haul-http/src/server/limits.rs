@@ -74,7 +74,8 @@ pub(super) const PAGE: usize = 20_000;
 
 /// Timeout of the TLS handshake, and of the response to a PING of HTTP/2.
 pub(super) const HANDSHAKE: Duration = Duration::from_secs(30);
-/// Timeout for the head of a request, and for an idle connection between two requests; interval of PINGs of HTTP/2.
+/// Timeout for the head of a request, and for an idle connection between two requests (HTTP/2: up to twice as long);
+/// interval of PINGs of HTTP/2.
 pub(super) const HEAD_TIME: Duration = Duration::from_secs(60);
 
 /// Timeout for a client that neither sends nor reads anything within a body.

@@ -59,7 +59,8 @@ pub(crate) struct LsArgs {
 }
 
 const FORM: &str = "\
-One entry per line, sorted within its directory; the name of a directory ends with a slash.
+One entry per line, sorted within its directory, or within batches of about 100 000 entries of a
+larger directory; the name of a directory ends with a slash.
 Names are escaped on a terminal and printed as they are everywhere else. Times are local;
 TZ=UTC haul ls -l prints UTC. With --json each line is an object with event (entry), path,
 kind, size, modified (UTC), mode and target.";

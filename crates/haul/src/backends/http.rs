@@ -268,7 +268,7 @@ fn netrc(printer: &Printer) -> Option<Netrc> {
     let at = path.display().to_string();
     let text = match fs::metadata(&path) {
         Ok(found) if found.permissions().mode() & 0o077 != 0 => {
-            printer.warning(&at, "others can read it, so it is not used: chmod 600 it");
+            printer.warning(&at, "others have access to it, so it is not used: chmod 600 it");
             return None;
         }
         Ok(_) => fs::read(&path),

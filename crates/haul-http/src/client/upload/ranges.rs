@@ -144,9 +144,9 @@ impl RangeUpload {
         })
     }
 
-    /// Sends a part pipelined on a shared lane. `false` if it has to be sent alone: it was refused, nothing
-    /// proves that the confirmation belongs to it, connections were lost too often, or this origin gets only
-    /// requests for ranges on shared lanes.
+    /// Sends a part pipelined on a shared lane. `false` if it has to be sent alone: it was refused, its response was
+    /// malformed, nothing proves that the confirmation belongs to it, connections were lost too often, or this origin
+    /// gets only requests for ranges on shared lanes.
     async fn send(&self, request: &Request, offset: u64) -> Result<bool> {
         let exchange = self.inner.exchange();
         let order = exchange.order(&request.url.origin);

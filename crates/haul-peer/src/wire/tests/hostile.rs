@@ -60,7 +60,7 @@ fn a_path_that_leaves_the_root_becomes_an_error_that_names_it() {
 }
 
 #[test]
-fn values_of_later_versions_become_general_ones() {
+fn unknown_or_missing_values_become_general_ones_or_errors() {
     let later = messages::Entry { kind: 99, ..entry() };
     let kind = Entry::try_from(later).unwrap().kind;
     assert_eq!(kind, EntryKind::Special(SpecialKind::Unknown));

@@ -48,7 +48,7 @@ fn impossible_responses_are_errors_and_leave_no_file() {
             let sftp = with_quirks(&[quirk]);
             sftp.session.write("far/src/f", content(1, length));
             let ran = sftp.haul("cp --retries 1 @/src dst").status(1);
-            // A file that fits into one response is longer than its size.
+            // If the file fits into one response, the excess byte makes it longer than the reported size.
             let is_longer = matches!(quirk, Quirk::TooMuch) && length == 1000;
             let text =
                 if is_longer { "the server reported 1000 bytes and sent more" } else { text };
@@ -60,7 +60,7 @@ fn impossible_responses_are_errors_and_leave_no_file() {
 
 /// Formerly, the error was "it changed while being read", with the same size before and after.
 #[test]
-fn more_bytes_than_a_server_reports_are_an_error_that_names_both() {
+fn more_bytes_than_a_server_reports_are_an_error_that_names_the_reported_size() {
     let sftp = with_quirks(&[Quirk::TooMuch]);
     sftp.session.write("far/f", content(1, 1000));
     let ran = sftp.haul("cp --retries 1 @/f dst").status(1);
