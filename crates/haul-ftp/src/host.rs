@@ -143,8 +143,9 @@ impl FtpHost {
     /// sent at once.
     ///
     /// # Errors
-    /// Those of [`FtpHost::resolve`]; `NotADirectory` if an ancestor is a file; `PermissionDenied` if the path or an
-    /// ancestor is a directory that cannot be entered; `NotFound` if not even the root of the server can be entered.
+    /// Those of [`FtpHost::resolve`]; `NotADirectory` if an ancestor is a file; `PermissionDenied` if the path, or an
+    /// ancestor below the nearest directory that can be entered, is a directory that cannot; `NotFound` if not even the
+    /// root of the server can be entered.
     pub async fn nearest(&self, path: &[u8]) -> Result<Nearest> {
         let server = self.server().await?;
         let path = absolute(&server.home, path);

@@ -339,7 +339,7 @@ pub struct Whole {
     pub bytes: Bytes,
     /// The version that was read.
     pub identity: Identity,
-    /// The metadata that can be set on a copy, without extended attributes.
+    /// The metadata that can be set on a copy. Extended attributes may be missing.
     pub metadata: Metadata,
 }
 

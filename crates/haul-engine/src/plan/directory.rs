@@ -50,7 +50,7 @@ impl Directory {
         finishes: mpsc::UnboundedSender<Finish>,
     ) -> Arc<Self> {
         let mode = context.changed_mode(finish.metadata.mode, true);
-        // The read bits count too: with read permission alone, users can list the names.
+        // The read bits count too: without read permission, users cannot list the names.
         let keeps_out = mode.is_some_and(|mode| mode & 0o055 != 0o055);
         let is_private = keeps_out || finish.parent.as_ref().is_some_and(|above| above.is_private);
         Arc::new(Self { finish: Some(finish), is_private, finishes })
@@ -111,7 +111,7 @@ async fn finish_one(context: &Context, finish: &Finish) {
         };
         let mut wanted = context.wanted_metadata(found, &finish.job, &finish.destination, true);
         if wanted.mode.is_none() && wanted.xattrs.is_some() {
-            // An ACL that is set or removed changes the mode, so it comes last.
+            // Setting or removing an ACL changes the mode, so the former mode is restored before that.
             if finish.restore.is_some() {
                 let former = Metadata { mode: finish.restore, ..Metadata::default() };
                 let restored = job.destination.set_metadata(&finish.destination, &former).await;

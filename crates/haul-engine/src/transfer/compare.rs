@@ -48,8 +48,11 @@ pub fn verdict(
         Overwrite::Different => {
             let by_time = || rounded.is_none_or(same_time);
             let by_digest = source.same_content(existing);
-            let same_time = compare != Compare::SizeAndTime || by_digest.unwrap_or_else(by_time);
             let sizes = source.known_size().zip(existing.known_size());
+            // A size that is unknown shows nothing, so the time does.
+            let times_count =
+                compare == Compare::SizeAndTime || compare == Compare::Size && sizes.is_none();
+            let same_time = !times_count || by_digest.unwrap_or_else(by_time);
             let same_size =
                 sizes.map_or(rounded.is_some(), |(source, existing)| source == existing);
             match (same_size, same_time) {

@@ -10,8 +10,9 @@ use haul_storage::{Entry, EntryStream, Error, ErrorKind, Result, Storage};
 use super::at_once;
 use crate::Cancel;
 
-/// How often a directory is listed if it turns out not to be empty: listings may miss what changes while they run. Those
-/// of servers that count entries leave out as many as are removed meanwhile, so each round removes at least half.
+/// How often a directory is listed if it turns out not to be empty: listings may miss what changes while they run. A
+/// server that continues a listing after the number of entries that it has sent leaves out as many as were removed
+/// meanwhile, so each round removes at least half.
 pub(crate) const ROUNDS: u32 = 12;
 
 /// The operation on the entries of a tree.
@@ -36,7 +37,8 @@ pub(super) trait Visitor {
     fn failed(&self, entry: &Entry, error: Error);
 }
 
-/// Visits `top` and everything below it. Returns whether there was no failure.
+/// Visits `top` and everything below it. After `cancel` it begins nothing more. Returns whether there was no failure,
+/// which does not mean that everything was visited if it was cancelled.
 pub(super) async fn crawl<V: Visitor>(
     storage: &dyn Storage,
     top: Entry,

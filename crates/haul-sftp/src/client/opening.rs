@@ -56,7 +56,8 @@ impl Drop for Lane {
     }
 }
 
-/// An attempt to open something: on a shared lane first and, if the server refuses that, on a reserved one.
+/// An attempt to open something: on a shared lane first and, if the server refuses that, on a reserved one; only on a
+/// reserved one if the server is known to allow one handle per session.
 #[derive(Debug)]
 pub(super) struct Opening<'a> {
     host: &'a SftpHost,
@@ -66,7 +67,8 @@ pub(super) struct Opening<'a> {
 }
 
 impl Opening<'_> {
-    /// The lane to try next: a shared one, or after a refusal one on which nothing is open.
+    /// The lane to try next: a shared one, or one on which nothing is open, after a refusal or if the server is known
+    /// to allow one handle per session.
     pub(super) async fn lane(&mut self) -> Result<Lane> {
         if self.refused.is_none() && !self.host.quirks.is_one_handle_a_session() {
             let bytes = if self.brief { LIKELY } else { 0 };

@@ -136,7 +136,7 @@ remote cannot be reached or rejects the login.";
 const ADD: &str = "\
 On a terminal, haul prompts for what is missing: protocol, host, port, user, path, and the
 command that prints the password. Without a terminal there is no prompt, and LOCATION, or
---protocol and --host, are required.
+--protocol and --host (for local: --path), are required.
 
 haul then connects to the remote, and adds it to the end of the file if that succeeds. The rest
 of the file stays as it is, and so does its mode; a new file is readable by its owner only. SSH
