@@ -131,6 +131,13 @@ mod tests {
         let mut untimed = unknown(100);
         untimed.modified = None;
         assert_eq!(judge(untimed), Verdict::Replace(Reason::Size));
+        // Formerly, it never counted as changed by size alone.
+        let by_size = |source| {
+            let how = (Overwrite::Different, Compare::Size);
+            verdict(how, &source, 1, &file(10, 100, 0), StoredTimes::in_steps_of(1), true)
+        };
+        assert_eq!((by_size(unknown(100)), by_size(unknown(101))), (Verdict::Keep, BY_TIME));
+        assert_eq!(by_size(file(10, 101, 0)), Verdict::Keep);
     }
 
     #[test]
