@@ -182,8 +182,8 @@ impl Inner {
         Ok(found.is_some())
     }
 
-    /// Removes what is aside if it is older than the file at `path`: if the name is still taken after it was seen aside.
-    /// Otherwise it may be the only copy of a file that another machine replaces at the same time.
+    /// Removes what is aside if it is older than the file at `path`: if the name is still taken after it was seen
+    /// aside. Otherwise it may be the only copy of a file that another machine replaces at the same time.
     async fn clear_older(&self, aside: &[u8], path: &RelPath) -> Result<()> {
         match self.is_aside(aside, path).await? && self.find(path).await?.is_some() {
             true => self.remove_aside(aside, path).await,

@@ -8,8 +8,8 @@ use haul_storage::{Capabilities, Entry, RelPath, Timestamp};
 /// Most uploads of a file that are remembered, unless the only trace of a part file would be lost, or fewer than
 /// [`OTHERS`] others be left.
 pub(super) const MOST: usize = 4;
-/// How many are remembered besides the only traces of part files, however many of these there are: one of them may be at
-/// the path of the file.
+/// How many are remembered besides the only traces of part files, however many of these there are: one of them may be
+/// at the path of the file.
 const OTHERS: usize = MOST - 1;
 /// Most that are remembered in any case.
 const MOST_WITH_PARTS: usize = 64;
@@ -212,8 +212,8 @@ mod tests {
         assert!(attempts.stray_parts(Some(&path("a"))).is_empty());
     }
 
-    /// Formerly, only the newest version was remembered then, and an earlier one that had reached the server was taken for
-    /// that of another program.
+    /// Formerly, only the newest version was remembered then, and an earlier one that had reached the server was taken
+    /// for that of another program.
     #[test]
     fn versions_are_remembered_however_many_part_files_are_elsewhere() {
         for parts in 0..10 {
