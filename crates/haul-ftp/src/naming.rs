@@ -37,7 +37,8 @@ impl Inner {
                 Ok(false) => return Ok(()),
                 // An earlier run may have been killed before it removed the old file.
                 Ok(true) if replace => {
-                    self.clear_aside(&aside, to).await;
+                    let cleared = self.clear_older(&aside, to).await;
+                    self.warn_unless_cleared(cleared, &aside);
                     return Ok(());
                 }
                 Ok(true) => return self.give_way(from, &aside, to).await,
@@ -48,14 +49,16 @@ impl Inner {
             // An existing file is not the reason.
             return Err(self.explain(error, to).await);
         }
+        // In this order: what was aside before the name was seen to be taken is older than the present file. Otherwise
+        // it may be the only copy of a file that another machine replaces at the same time.
+        let is_aside = may_be_aside && self.is_aside(&aside, to).await?;
         match self.find(to).await? {
             Some(found) if found.is_dir() => {
                 let kind = ErrorKind::IsADirectory;
                 Err(self.at(Error::new(kind, error.operation()).because(error.cause()), to))
             }
             Some(_) if replace => {
-                // It was aside before the name was seen to be taken, so it is older than the present file.
-                if may_be_aside {
+                if is_aside {
                     // A failure shows when the present file cannot be renamed aside.
                     drop(self.remove_aside(&aside, to).await);
                 }
@@ -72,8 +75,7 @@ impl Inner {
     /// Called after a rename to a free name, without permission to replace. If a killed run left the old file aside,
     /// the new file is renamed back to `from`, the old one gets its name back, and this fails.
     async fn give_way(&self, from: &[u8], aside: &[u8], to: &RelPath) -> Result<()> {
-        let found = self.host.look(aside).await.map_err(|error| self.at(error, to))?;
-        if found.is_none() {
+        if !self.is_aside(aside, to).await? {
             return Ok(());
         }
         // Such a file is left only where a rename does not replace.
@@ -149,9 +151,7 @@ impl Inner {
         if !replies.iter().all(Reply::is_pending) {
             return Ok(());
         }
-        // Some servers accept RNFR for every name, and check at RNTO.
-        let found = self.host.look(&aside).await.map_err(|error| self.at(error, path))?;
-        if found.is_none() {
+        if !self.is_aside(&aside, path).await? {
             return Ok(());
         }
         match self.find(path).await? {
@@ -175,9 +175,31 @@ impl Inner {
         }
     }
 
-    /// Removes an old file that is aside, now that the new one is complete and has the name. A failure is a warning.
+    /// Whether a file is aside. A positive reply to RNFR does not show it: some servers accept RNFR for every name, and
+    /// check at RNTO.
+    async fn is_aside(&self, aside: &[u8], path: &RelPath) -> Result<bool> {
+        let found = self.host.look(aside).await.map_err(|error| self.at(error, path))?;
+        Ok(found.is_some())
+    }
+
+    /// Removes what is aside if it is older than the file at `path`: if the name is still taken after it was seen
+    /// aside. Otherwise it may be the only copy of a file that another machine replaces at the same time.
+    async fn clear_older(&self, aside: &[u8], path: &RelPath) -> Result<()> {
+        match self.is_aside(aside, path).await? && self.find(path).await?.is_some() {
+            true => self.remove_aside(aside, path).await,
+            false => Ok(()),
+        }
+    }
+
+    /// Removes the old file that was renamed aside, now that the new one is complete and has the name. A failure is a
+    /// warning.
     async fn clear_aside(&self, aside: &[u8], path: &RelPath) {
-        if let Err(error) = self.remove_aside(aside, path).await {
+        let cleared = self.remove_aside(aside, path).await;
+        self.warn_unless_cleared(cleared, aside);
+    }
+
+    fn warn_unless_cleared(&self, cleared: Result<()>, aside: &[u8]) {
+        if let Err(error) = cleared {
             let (shown, cause) = (shown(aside), error.cause());
             let message = format!("the old version of a replaced file stays as {shown} ({cause})");
             self.host.warn(&message);

@@ -107,26 +107,50 @@ async fn the_old_file_is_renamed_back_if_the_new_one_cannot_get_the_name() {
     }
 }
 
+/// What another machine does when it replaces `f`: it renames the present file aside.
+fn set_aside(files: &mut HashMap<String, Vec<u8>>) {
+    if let Some(present) = files.remove("/up/f") {
+        files.insert("/up/.f.haul-old".to_owned(), present);
+    }
+}
+
 /// Formerly, what was aside was removed before the present file was set aside, even if it was another machine's, whose
 /// new file had no name yet.
 #[tokio::test]
 async fn what_another_machine_has_set_aside_meanwhile_stays() {
-    for whole in [true, false] {
+    for (whole, accepts_any_rnfr) in [(true, false), (true, true), (false, false), (false, true)] {
         let renames = |from: &str, _: &str, _: bool| !is_part(from);
         // After this machine has seen that the name is taken.
         let meanwhile: fn(&str, &mut HashMap<String, Vec<u8>>) = |line, files| {
-            if matches!(line, "DELE /up/.f.haul-old" | "RNFR /up/f")
-                && let Some(old) = files.remove("/up/f")
-            {
-                files.insert("/up/.f.haul-old".to_owned(), old);
+            if matches!(line, "DELE /up/.f.haul-old" | "RNFR /up/f") {
+                set_aside(files);
             }
         };
-        let script = Script { renames, meanwhile, ..Script::default() };
+        let script = Script { renames, accepts_any_rnfr, meanwhile, ..Script::default() };
         let (server, _journals, storage) = storage(script).await;
         server.put("/up/f", b"old");
         write(&storage, whole, true).await.unwrap_err();
         let names = server.names();
         assert_eq!(server.content("/up/.f.haul-old").as_deref(), Some(&b"old"[..]), "{names:?}");
+    }
+}
+
+/// The name was free. Formerly, a server that accepts RNFR for every name was told to remove what is aside without a
+/// look, although that may be the new file, for which another machine has no replacement in place yet.
+#[tokio::test]
+async fn a_new_file_that_another_machine_sets_aside_at_once_stays() {
+    for whole in [true, false] {
+        let meanwhile: fn(&str, &mut HashMap<String, Vec<u8>>) = |line, files| {
+            if line.ends_with(" /up/.f.haul-old") && !line.starts_with("RNFR") {
+                set_aside(files);
+            }
+        };
+        // This server is assumed to replace, so nothing is looked for before the rename.
+        let script = Script { accepts_any_rnfr: true, replies: &[], meanwhile, ..non_replacing() };
+        let (server, _journals, storage) = storage(script).await;
+        write(&storage, whole, true).await.unwrap();
+        let names = server.names();
+        assert_eq!(server.content("/up/.f.haul-old").as_deref(), Some(&b"new"[..]), "{names:?}");
     }
 }
 

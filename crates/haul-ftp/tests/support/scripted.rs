@@ -28,6 +28,8 @@ pub struct Script {
     pub unlistable: &'static str,
     /// Whether a rename succeeds, by old name, new name, and whether the new name exists.
     pub renames: fn(&str, &str, bool) -> bool,
+    /// RNFR is accepted for every name; RNTO is refused if there is no such file.
+    pub accepts_any_rnfr: bool,
     /// What another client does before a command line: called with the line and all files.
     pub meanwhile: fn(&str, &mut HashMap<String, Vec<u8>>),
     /// Commands that arrive in one packet behind another one are lost.
@@ -68,6 +70,7 @@ impl Default for Script {
             listings: &[],
             unlistable: "",
             renames: |_, _, _| true,
+            accepts_any_rnfr: false,
             meanwhile: |_, _| {},
             forgetful: false,
             epsv_leads_nowhere: false,
@@ -293,7 +296,7 @@ impl<'a> Session<'a> {
             "STOR" => self.receive(argument).await,
             "RNFR" => {
                 self.from = argument.to_owned();
-                let exists = content.is_some();
+                let exists = content.is_some() || script.accepts_any_rnfr;
                 self.reply(if exists { "350 And now?" } else { "550 What?" }).await
             }
             "RNTO" => self.rename(argument).await,

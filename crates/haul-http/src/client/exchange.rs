@@ -146,7 +146,10 @@ impl Exchange {
         let credentials = self.signed(request).await?;
         let head = self.head(request, &request.url, credentials.as_ref(), None)?;
         let marker = marker.map(|marker| self.serialize_marker(marker)).transpose()?;
-        pipes.request(&head, &request.url, expected, &request.body, marker.as_ref()).await
+        let sent = pipes.request(&head, &request.url, expected, &request.body, marker.as_ref());
+        let sent = sent.await?;
+        request.note_effect();
+        Ok(sent)
     }
 
     /// Sends a small request pipelined behind earlier ones, so that any number of requests is in flight on few lanes.
@@ -326,6 +329,8 @@ impl Exchange {
         }
         // Without a time limit: the sender of the body watches its progress.
         let pending = lease.request(&head, &request.url, &Block::new(), None, body)?;
+        // Before the response: the caller may stop to wait for it.
+        request.note_effect();
         let response = pending.head().await;
         let response = response
             .map_err(|broken| error::of_broken(&broken, request.operation, &request.url))?;
@@ -354,7 +359,11 @@ impl Exchange {
             let head = self.head(request, url, credentials, None)?;
             let limit = request.limit(leases.waits().silence());
             let pending = lease.request(&head, url, &request.body, Some(limit), None)?;
-            match pending.head().await.map_err(|broken| broken.on_reused(used)) {
+            let response = pending.head().await.map_err(|broken| broken.on_reused(used));
+            if may_have_effect(&response) {
+                request.note_effect();
+            }
+            match response {
                 Ok(response) => return Ok(self.learn_from(response)),
                 // The server closed an idle connection.
                 Err(Broken::Lost { is_sent: false }) if used => {}
@@ -442,6 +451,16 @@ impl Exchange {
 
     fn unranged(&self) -> MutexGuard<'_, HashSet<Url>> {
         self.unranged.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether a server may have done what was requested, by its response.
+fn may_have_effect(response: &Result<Response, Broken>) -> bool {
+    match response {
+        Ok(response) => {
+            response.status != StatusCode::UNAUTHORIZED && !response.status.is_redirection()
+        }
+        Err(broken) => *broken != Broken::Lost { is_sent: false },
     }
 }
 

@@ -1,5 +1,7 @@
 //! Requests, and which of them may be repeated.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use haul_storage::Block;
@@ -26,13 +28,27 @@ pub struct Request {
     pub patience: Option<Duration>,
     /// The operation, for errors.
     pub operation: &'static str,
+    /// Whether this request or a clone of it may have changed something.
+    has_effect: Arc<AtomicBool>,
 }
 
 impl Request {
     /// A request without header fields and body.
     pub fn new(method: Method, url: Url, operation: &'static str) -> Self {
         let (headers, body) = (HeaderMap::new(), Block::new());
-        Self { method, url, headers, body, patience: None, operation }
+        let has_effect = Arc::default();
+        Self { method, url, headers, body, patience: None, operation, has_effect }
+    }
+
+    /// It was sent to the server, which may have done what it requests.
+    pub fn note_effect(&self) {
+        self.has_effect.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the server may have done what this request or a clone of it requests: not if no connection could be
+    /// opened, or it responded only by challenges and redirects.
+    pub fn may_have_effect(&self) -> bool {
+        self.has_effect.load(Ordering::Relaxed)
     }
 
     /// Adds a header field.

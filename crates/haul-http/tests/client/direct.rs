@@ -2,12 +2,16 @@
 //! whose part file is refused.
 
 use std::collections::BTreeMap;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread;
+use std::time::Duration;
 
 use bytes::Bytes;
 use haul_http::client::HttpStorage;
 use haul_storage::{Block, CreateOptions, ErrorKind, Replaces, Result, Retry, Storage};
+use tokio::time::{sleep, timeout};
 
 use super::scripted::{Reply, Request, Scripted};
 use super::{is_part_of, path, replacing, storage};
@@ -440,5 +444,142 @@ async fn a_refused_range_leaves_no_file() {
         assert_eq!(error.kind(), ErrorKind::Changed, "{kind:?}, {moves}: {error}");
         let left = files.lock().unwrap().clone();
         assert!(left.is_empty(), "{kind:?}, {moves}: {left:?}");
+    }
+}
+
+/// The server cannot be reached when the PUT begins. Formerly, a file that another program had stored meanwhile was
+/// taken for what the PUT had left, and removed.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_move_a_file_of_another_program_stays_if_no_connection_can_be_opened() {
+    for kind in [PLAIN, PARTS] {
+        let relay = Arc::new(OnceLock::<Relay>::new());
+        let (own, looks) = (Arc::clone(&relay), Arc::new(AtomicUsize::new(0)));
+        let expected = Arc::clone(&looks);
+        let is_armed = Arc::new(AtomicBool::new(false));
+        let armed = Arc::clone(&is_armed);
+        let stored = Files::default();
+        let other = Arc::clone(&stored);
+        let server = Scripted::start(move |request| {
+            let found = other.lock().unwrap().get(&request.path).copied();
+            let usual = match (&request.method[..], &request.path[..]) {
+                ("PROPFIND", path) if found.is_some() => Reply::listing(&[(path, found)]),
+                ("DELETE", path) => {
+                    other.lock().unwrap().remove(path);
+                    Reply::status(204)
+                }
+                _ => usual(request, kind),
+            };
+            let is_look = request.is("PROPFIND", "/dav/file") && armed.load(Ordering::SeqCst);
+            // The last look before the PUT, as counted before.
+            if is_look && looks.fetch_sub(1, Ordering::SeqCst) == 1 {
+                own.get().unwrap().close();
+            }
+            match usual {
+                Reply::Respond(status, mut headers, body) => {
+                    headers.push(("Connection", "close".to_owned()));
+                    Reply::Respond(status, headers, body)
+                }
+                other => other,
+            }
+        });
+        let server = server.await;
+        relay.set(Relay::start(&server.url)).unwrap_or_else(|_| unreachable!());
+        let relay = relay.get().unwrap();
+        let storage = storage(&relay.url, &tempfile::tempdir().unwrap()).await;
+        write_to(&storage, "other", Replaces::Any).await.unwrap_err();
+        write_to(&storage, "another", Replaces::Nothing).await.unwrap();
+        let looks = server.requests("PROPFIND");
+        let count = looks.iter().filter(|request| request.path == "/dav/another").count();
+        expected.store(count, Ordering::SeqCst);
+        let removals = server.requests("DELETE").len();
+        is_armed.store(true, Ordering::SeqCst);
+        let writing = tokio::spawn(async move {
+            let outcome = write(&storage, Replaces::Nothing).await;
+            (storage, outcome)
+        });
+        let closed = timeout(Duration::from_secs(20), relay.closed()).await;
+        assert!(closed.is_ok(), "{kind:?}: {count} looks");
+        stored.lock().unwrap().insert("/dav/file".to_owned(), 0);
+        // Formerly, it looked for what was left until it could connect.
+        sleep(Duration::from_secs(1)).await;
+        relay.open();
+        let (storage, outcome) = writing.await.unwrap();
+        let error = outcome.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{kind:?}: {error}");
+        assert_eq!(server.requests("DELETE").len(), removals, "{kind:?}");
+        // A retry does not take it for its own, either.
+        let error = write(&storage, Replaces::Nothing).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{kind:?}: {error}");
+    }
+}
+
+/// Relays connections to a server, and may refuse new ones for a time.
+struct Relay {
+    url: String,
+    is_open: Arc<AtomicBool>,
+    is_closed: Arc<AtomicBool>,
+}
+
+impl Relay {
+    /// Threads of its own: the tests block those of the runtime.
+    fn start(url: &str) -> Self {
+        let server: SocketAddr = url.split('/').nth(2).unwrap().parse().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let is_open = Arc::new(AtomicBool::new(true));
+        let is_closed = Arc::new(AtomicBool::new(false));
+        let (open, closed) = (Arc::clone(&is_open), Arc::clone(&is_closed));
+        thread::spawn(move || {
+            let mut listener = Some(listener);
+            loop {
+                match (open.load(Ordering::SeqCst), &listener) {
+                    (true, None) => listener = Some(TcpListener::bind(address).unwrap()),
+                    (false, Some(_)) => {
+                        listener = None;
+                        closed.store(true, Ordering::SeqCst);
+                    }
+                    (true, Some(listener)) => {
+                        listener.set_nonblocking(true).unwrap();
+                        while let Ok((client, _)) = listener.accept() {
+                            client.set_nonblocking(false).unwrap();
+                            relay(client, TcpStream::connect(server).unwrap());
+                        }
+                    }
+                    (false, None) => {}
+                }
+                thread::sleep(Duration::from_millis(1));
+            }
+        });
+        Self { url: format!("http://{address}/dav/"), is_open, is_closed }
+    }
+
+    /// Refuses new connections.
+    fn close(&self) {
+        self.is_open.store(false, Ordering::SeqCst);
+        while !self.is_closed.load(Ordering::SeqCst) {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    async fn closed(&self) {
+        while !self.is_closed.load(Ordering::SeqCst) {
+            sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    fn open(&self) {
+        self.is_open.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Copies in both directions until either end closes.
+fn relay(client: TcpStream, server: TcpStream) {
+    for (mut from, mut to) in
+        [(client.try_clone().unwrap(), server.try_clone().unwrap()), (server, client)]
+    {
+        thread::spawn(move || {
+            drop(std::io::copy(&mut from, &mut to));
+            drop(to.shutdown(Shutdown::Write));
+        });
     }
 }

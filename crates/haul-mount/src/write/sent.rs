@@ -5,8 +5,12 @@
 
 use haul_storage::{Capabilities, Entry, RelPath, Timestamp};
 
-/// Most uploads of a file that are remembered, unless the only trace of a part file would be lost.
+/// Most uploads of a file that are remembered, unless the only trace of a part file would be lost, or fewer than
+/// [`OTHERS`] others be left.
 pub(super) const MOST: usize = 4;
+/// How many are remembered besides the only traces of part files, however many of these there are: one of them may be
+/// at the path of the file.
+const OTHERS: usize = MOST - 1;
 /// Most that are remembered in any case.
 const MOST_WITH_PARTS: usize = 64;
 
@@ -72,8 +76,16 @@ impl Attempts {
             !is_same
         });
         self.0.push(attempt);
-        while self.0.len() > MOST && self.forget_one() {}
+        while self.0.len() > MOST && self.others() > OTHERS && self.forget_one() {}
         self.0.drain(..self.0.len().saturating_sub(MOST_WITH_PARTS));
+    }
+
+    /// How many are not the only trace of a part file.
+    fn others(&self) -> usize {
+        let is_other = |(at, one): (usize, &Attempt)| {
+            !one.has_part || self.0.iter().skip(at + 1).any(|later| later.path == one.path)
+        };
+        self.0.iter().enumerate().filter(|one| is_other(*one)).count()
     }
 
     /// Forgets the oldest one, if that does not leave a part file of which nothing is known; then the next one.
@@ -198,6 +210,22 @@ mod tests {
         assert!(attempts.has_part(&path("a")));
         assert_eq!(sizes(&attempts, "a"), [16, 17, 18, 19]);
         assert!(attempts.stray_parts(Some(&path("a"))).is_empty());
+    }
+
+    /// Formerly, only the newest version was remembered then, and an earlier one that had reached the server was taken
+    /// for that of another program.
+    #[test]
+    fn versions_are_remembered_however_many_part_files_are_elsewhere() {
+        for parts in 0..10 {
+            let elsewhere = (10..10 + parts).map(|name| attempt(&name.to_string(), 1, true));
+            let mut attempts: Attempts = elsewhere.collect();
+            for size in 2..9 {
+                attempts.begin(attempt("b", size, false));
+            }
+            assert_eq!(attempts.stray_parts(Some(&path("b"))).len(), parts);
+            let sizes = sizes(&attempts, "b");
+            assert!(sizes.ends_with(&[6, 7, 8]), "{parts}: {sizes:?}");
+        }
     }
 
     #[test]

@@ -33,7 +33,8 @@ impl Inner {
         self.begun().contains(path)
     }
 
-    /// The upload of `path` has succeeded, was refused before anything was stored, or what it had stored was removed.
+    /// The upload of `path` has succeeded, was not sent, was refused before anything was stored, or what it had stored
+    /// was removed.
     pub(super) fn leaves_nothing(&self, path: &RelPath) {
         self.begun().remove(path);
     }
@@ -98,7 +99,7 @@ impl Inner {
         };
         match sent {
             Err(error) => {
-                if is_first && is_refusal(&error) {
+                if is_first && (is_refusal(&error) || !request.may_have_effect()) {
                     self.leaves_nothing(path);
                 }
                 Err(self.why_not_written(error, path, replaces).await)

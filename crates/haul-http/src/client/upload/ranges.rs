@@ -251,7 +251,7 @@ async fn begin(inner: &Inner, path: &RelPath, part: &RelPath, only_new: bool) ->
         Ok(()) => Ok(true),
         Err(error) if only_new && error.kind() == ErrorKind::AlreadyExists => Ok(false),
         Err(error) => {
-            if !is_refusal(&error) {
+            if !is_refusal(&error) && empty.may_have_effect() {
                 remove_empty(inner, part).await;
             }
             Err(inner.why_refused(error, path).await)
@@ -266,7 +266,8 @@ async fn create_directly(inner: &Inner, path: &RelPath, replaces: &Replaces) -> 
     let is_first = !inner.has_begun(path);
     let empty = Request::new(Method::PUT, inner.url(path), "create");
     let created = inner.put_directly(path, &empty, replaces).await;
-    // The PUT has begun, nothing was there before, and its response was lost.
+    // Nothing was there before, the PUT was sent, and its response was lost. If it was not even sent, an empty file is
+    // that of another program.
     if created.is_err()
         && (is_looked_up && is_first && inner.has_begun(path))
         && remove_empty(inner, path).await

@@ -67,10 +67,12 @@ struct Sending {
     /// `None` before the PUT has begun, and once nothing more is sent.
     pieces: Option<mpsc::Sender<Bytes>>,
     put: Option<JoinHandle<Result<()>>>,
+    /// The request of the PUT.
+    request: Option<Request>,
     begun: bool,
     /// Under the final name: no attempt of this process has begun before.
     is_first: bool,
-    /// The server refused the PUT, so nothing at the target is from it.
+    /// The server refused the PUT, or it was not sent, so nothing at the target is from it.
     refused: bool,
     written: u64,
 }
@@ -96,6 +98,7 @@ impl StreamUpload {
         let sending = Sending {
             pieces: None,
             put: None,
+            request: None,
             begun: false,
             is_first: false,
             refused: false,
@@ -127,6 +130,7 @@ impl StreamUpload {
         }
         let body = (self.length != Some(0)).then(|| Stream::new(receiver, self.length));
         sending.pieces = Some(sender);
+        sending.request = Some(request.clone());
         sending.put = Some(tokio::spawn(put(Arc::clone(&self.inner), request, body)));
         Ok(())
     }
@@ -159,7 +163,7 @@ impl StreamUpload {
         Err(match ended {
             Ok(Ok(())) => self.lost("the server responded before it had received the whole file"),
             Ok(Err(error)) => {
-                self.note_refusal(sending, &error);
+                self.note_refusal(sending, Some(&error));
                 self.explained(error).await
             }
             Err(failed) => self.lost("the upload was stopped").with_source(failed),
@@ -172,11 +176,14 @@ impl StreamUpload {
         if let Some(put) = sending.put.take() {
             put.abort();
         }
+        self.note_refusal(sending, None);
         self.lost("the server stopped reading the upload and did not respond")
     }
 
-    fn note_refusal(&self, sending: &mut Sending, error: &Error) {
-        sending.refused = is_refusal(error);
+    /// Notes how the PUT has failed: by an error, or because the server did not respond.
+    fn note_refusal(&self, sending: &mut Sending, error: Option<&Error>) {
+        let is_sent = sending.request.as_ref().is_some_and(Request::may_have_effect);
+        sending.refused = !is_sent || error.is_some_and(is_refusal);
         if self.is_direct() && sending.refused && sending.is_first {
             self.inner.leaves_nothing(&self.path);
         }
@@ -298,7 +305,7 @@ impl StreamUpload {
         match self.waits().within(RESPONSE_WITHIN, || self.awaited(), response).await {
             Some(Ok(Ok(()))) => Ok(()),
             Some(Ok(Err(error))) => {
-                self.note_refusal(&mut sending, &error);
+                self.note_refusal(&mut sending, Some(&error));
                 Err(self.explained(error).await)
             }
             Some(Err(failed)) => Err(self.lost("the upload was stopped").with_source(failed)),
@@ -393,7 +400,7 @@ impl WriteAt for StreamUpload {
         if let Some(put) = sending.put.take() {
             let ended = self.waits().within(RESPONSE_WITHIN, || self.awaited(), put).await;
             if let Some(Ok(Err(error))) = &ended {
-                self.note_refusal(&mut sending, error);
+                self.note_refusal(&mut sending, Some(error));
             }
             is_cut = !self.inner.quirks.puts_whole;
         }
