@@ -288,6 +288,29 @@ fn an_ordinary_user_copies_attributes_with_acls_that_do_not_let_the_owner_write(
     }
 }
 
+/// A directory that inherits such an ACL is filled all the same. Without modes, it keeps the mode that it inherited.
+#[test]
+fn an_ordinary_user_fills_new_directories_whose_acl_does_not_let_the_owner_write() {
+    if !is_root() || !has_tools() {
+        eprintln!("skipped: running as another user needs root");
+        return;
+    }
+    let session = Session::new().file("src/d/e/f", "x").directory("dst");
+    set_mode(&session, "src/d", 0o755);
+    set(&session, "dst", "system.posix_acl_default", &acl_of(5, 5));
+    for path in ["src", "src/d", "src/d/e", "src/d/e/f", "dst"] {
+        chown(session.path(path), Some(65534), Some(65534)).unwrap();
+    }
+    for (options, wanted) in [("-a", 0o755), ("", 0o755), ("--preserve=times", 0o575)] {
+        let ran = as_nobody(&session, &format!("cp -q {options} src/ dst/copy")).output().unwrap();
+        let printed = String::from_utf8_lossy(&ran.stderr);
+        assert!(ran.status.success(), "{options}: {printed}");
+        assert_eq!(fs::read(session.path("dst/copy/d/e/f")).unwrap(), b"x");
+        assert_eq!(mode(&session, "dst/copy/d"), wanted, "{options}");
+        fs::remove_dir_all(session.path("dst/copy")).unwrap();
+    }
+}
+
 /// Formerly, `-g` made it a warning.
 #[test]
 fn a_refused_owner_is_a_failure_if_it_is_named_by_preserve() {
