@@ -26,8 +26,11 @@ impl Model<'_> {
             if existing.into_iter().chain(source).any(has_default) {
                 return true;
             }
-            if existing.is_some() || directory.is_empty() {
+            if existing.is_some() {
                 return false;
+            }
+            if directory.is_empty() {
+                return self.options.acl_above;
             }
             directory = parent(directory);
         }

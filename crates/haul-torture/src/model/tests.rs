@@ -162,3 +162,19 @@ fn rsync_may_hang_if_a_directory_stays_in_the_way_of_one_of_a_files_names() {
     assert!(!sync(ROOT, &[("x", file("new", 2))], &before).rsync_may_hang);
     assert!(!sync(ROOT, &names, &before[..1]).rsync_may_hang, "the directory is removed");
 }
+
+/// A default ACL of the directory above is that of a new root, too.
+#[test]
+fn a_copy_inherits_the_acl_of_the_directory_that_it_is_created_in() {
+    let source = tree(&[("f", file("new", 2))]);
+    for above in [false, true] {
+        let mut options = options();
+        options.form = Form::Into;
+        options.acl_above = above;
+        let want = wanted(&source, &Tree::default(), &options, &Keeps::ALL, ROOT);
+        for name in ["", "f"] {
+            let attributes = &want.tree[name.as_bytes()].attributes;
+            assert_eq!(attributes.is_none(), above, "{name}: {attributes:?}");
+        }
+    }
+}
