@@ -66,7 +66,8 @@ pub struct Wanted {
     /// Names at which rsync may behave differently; with some rules, also at all names below them.
     pub rules: BTreeMap<Name, BTreeSet<Rule>>,
     /// Whether rsync 3.5.0 may wait for ever, as it does if a directory stays in the way of one name of a hard-linked
-    /// file, or another entry in the way of a directory that has such a name.
+    /// file, or another entry in the way of a directory that has such a name, or if it cannot write to the directory of
+    /// one.
     pub rsync_may_hang: bool,
     /// Files whose content has to be moved (hard links count once).
     pub copies: u64,
@@ -274,6 +275,7 @@ impl Model<'_> {
         let is_in_one = |name: &Name| directories.iter().any(|above| is_below(name, above));
         let files: BTreeSet<u64> =
             named.clone().filter(|(name, _)| is_in_one(name)).map(|(_, node)| node.inode).collect();
+        self.wanted.rsync_may_hang |= self.options.preserve.links && !files.is_empty();
         for (name, _) in named.filter(|(_, node)| files.contains(&node.inode)) {
             self.rule(name, Rule::ReadOnlyDirectories);
         }

@@ -178,3 +178,16 @@ fn a_copy_inherits_the_acl_of_the_directory_that_it_is_created_in() {
         }
     }
 }
+
+/// Seed 5315015 on ext4-128.
+#[test]
+fn rsync_may_hang_if_it_cannot_write_to_the_directory_of_one_of_a_files_names() {
+    let source = [
+        ("a", one_of("new", 0o644, 2, 2)),
+        ("d", directory(0o555, 3)),
+        ("d/b", one_of("new", 0o644, 2, 2)),
+    ];
+    assert!(sync(USER, &source, &[]).rsync_may_hang);
+    assert!(!sync(ROOT, &source, &[]).rsync_may_hang);
+    assert!(!sync(USER, &source[..1], &[]).rsync_may_hang);
+}
