@@ -28,6 +28,9 @@ pub enum Rule {
     NewerOnly,
     /// Files that `--overwrite` skips keep all their hard links; rsync links them as in the source.
     LeftNamesStay,
+    /// rsync may create a hard-linked file at a name that haul skips or has no room for, and then link its other names
+    /// to it: they have the ACL and the group that it inherited there.
+    InheritedElsewhere,
     /// Without preserving modes, a new file gets 0666 and a new directory 0777, less the umask; rsync applies the umask
     /// to the mode of the source.
     NewMode,

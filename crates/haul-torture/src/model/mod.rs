@@ -233,6 +233,7 @@ impl Model<'_> {
     fn spread_rules(&mut self) {
         self.spread_read_only();
         self.spread_to_names(Rule::ThroughKeptLink);
+        self.note_inherited_elsewhere();
         let mut of_file: HashMap<u64, BTreeSet<Rule>> = HashMap::new();
         for (name, rules) in &self.wanted.rules {
             if let Some(node) = self.before.0.get(name).filter(|node| node.links > 1) {
@@ -278,6 +279,27 @@ impl Model<'_> {
         self.wanted.rsync_may_hang |= self.options.preserve.links && !files.is_empty();
         for (name, _) in named.filter(|(_, node)| files.contains(&node.inode)) {
             self.rule(name, Rule::ReadOnlyDirectories);
+        }
+    }
+
+    /// Notes the names of files that rsync may create at a name that haul does not copy (see
+    /// [`Rule::InheritedElsewhere`]).
+    fn note_inherited_elsewhere(&mut self) {
+        let source = self.source;
+        let is_only_rsyncs = |name: &Name| {
+            let above = |other: &Name| name == other || is_below(name, other);
+            let is_one = |rule: &Rule| matches!(rule, Rule::OwnNames | Rule::NoRoomWithoutDelete);
+            let mut rules = self.wanted.rules.iter();
+            rules.any(|(other, rules)| above(other) && rules.iter().any(is_one))
+        };
+        let named = source.0.iter().filter(|(_, node)| self.is_grouped(node));
+        let inherits = |name: &Name| self.inherits_acl(name) || self.creator(name).1.is_none();
+        let elsewhere = named.clone().filter(|(name, _)| is_only_rsyncs(name) && inherits(name));
+        let files: BTreeSet<u64> = elsewhere.map(|(_, node)| node.inode).collect();
+        let names: Vec<&Name> =
+            named.filter(|(_, node)| files.contains(&node.inode)).map(|(name, _)| name).collect();
+        for name in names {
+            self.rule(name, Rule::InheritedElsewhere);
         }
     }
 

@@ -5,6 +5,7 @@ mod kept_link;
 use std::collections::BTreeSet;
 
 use super::{Runner, Wanted, wanted};
+use crate::acl::DEFAULT;
 use crate::chance::Chance;
 use crate::compare::{Difference, unexplained};
 use crate::filter::{self, Filter};
@@ -190,4 +191,22 @@ fn rsync_may_hang_if_it_cannot_write_to_the_directory_of_one_of_a_files_names() 
     assert!(sync(USER, &source, &[]).rsync_may_hang);
     assert!(!sync(ROOT, &source, &[]).rsync_may_hang);
     assert!(!sync(USER, &source[..1], &[]).rsync_may_hang);
+}
+
+/// Seed 5401004 on tmpfs.
+#[test]
+fn rsync_may_create_a_hard_linked_file_at_a_name_that_haul_skips_in_a_directory_with_an_acl() {
+    let source = [
+        ("a", one_of("new", 0o644, 2, 2)),
+        ("d", directory(0o755, 3)),
+        ("d/.x.haul-part", one_of("new", 0o644, 2, 2)),
+        ("e", file("new", 4)),
+    ];
+    let mut with_acl = directory(0o755, 5);
+    with_acl.attributes.insert(DEFAULT.into(), Vec::new());
+    for (existing, expected) in [(directory(0o755, 5), false), (with_acl, true)] {
+        let made = sync(ROOT, &source, &[("d", existing)]);
+        assert_eq!(rules(&made, "a").contains(&Rule::InheritedElsewhere), expected);
+        assert!(!is_explained(&made, "e"));
+    }
 }
