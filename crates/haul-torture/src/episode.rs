@@ -199,6 +199,8 @@ impl<'a> Episode<'a> {
                 }
                 source = target.tree(&target.source)?;
                 sweep(&step.view)?;
+                // Directories that a killed run finished may have been made readable.
+                before = target.tree(&step.view)?;
             }
         }
         self.clone_destination()?;

@@ -234,6 +234,7 @@ impl Model<'_> {
         self.spread_read_only();
         self.spread_to_names(Rule::ThroughKeptLink);
         self.note_inherited_elsewhere();
+        self.note_special_bits();
         let mut of_file: HashMap<u64, BTreeSet<Rule>> = HashMap::new();
         for (name, rules) in &self.wanted.rules {
             if let Some(node) = self.before.0.get(name).filter(|node| node.links > 1) {

@@ -5,7 +5,7 @@ mod kept_link;
 use std::collections::BTreeSet;
 
 use super::{Runner, Wanted, wanted};
-use crate::acl::DEFAULT;
+use crate::acl::{ACCESS, DEFAULT};
 use crate::chance::Chance;
 use crate::compare::{Difference, unexplained};
 use crate::filter::{self, Filter};
@@ -208,5 +208,27 @@ fn rsync_may_create_a_hard_linked_file_at_a_name_that_haul_skips_in_a_directory_
         let made = sync(ROOT, &source, &[("d", existing)]);
         assert_eq!(rules(&made, "a").contains(&Rule::InheritedElsewhere), expected);
         assert!(!is_explained(&made, "e"));
+    }
+}
+
+/// Seed 5404013 on xfs.
+#[test]
+fn rsync_leaves_the_group_without_rights_if_it_sets_the_sticky_bit_after_the_acl() {
+    let mut options = options();
+    options.preserve.xattrs = true;
+    let entry = |tag: u8, rights: u8| [tag, 0, rights, 0, 255, 255, 255, 255];
+    let acl = |group| {
+        let entries = [entry(1, 7), entry(4, group), entry(16, 4), entry(32, 1)];
+        [vec![2, 0, 0, 0], entries.concat()].concat()
+    };
+    let rules_of = |mode, group, before: u32| {
+        let mut node = directory(mode, 3);
+        node.attributes.insert(ACCESS.into(), acl(group));
+        let (source, before) = (tree(&[("d", node)]), tree(&[("d", directory(before, 4))]));
+        rules(&wanted(&source, &before, &options, &Keeps::ALL, ROOT), "d")
+    };
+    assert_eq!(rules_of(0o1741, 4, 0o755), BTreeSet::from([Rule::AclBeforeSpecialBits]));
+    for (mode, group, before) in [(0o741, 4, 0o755), (0o1741, 0, 0o755), (0o1741, 4, 0o1755)] {
+        assert!(rules_of(mode, group, before).is_empty(), "{mode:o} {group} {before:o}");
     }
 }
