@@ -232,3 +232,16 @@ fn rsync_leaves_the_group_without_rights_if_it_sets_the_sticky_bit_after_the_acl
         assert!(rules_of(mode, group, before).is_empty(), "{mode:o} {group} {before:o}");
     }
 }
+
+/// Seed 5413005 on btrfs.
+#[test]
+fn the_mode_of_a_replaced_file_is_open_if_another_name_of_it_gets_an_acl() {
+    let mut options = options();
+    options.preserve = Preserve { mode: false, xattrs: true, ..options.preserve };
+    let before = tree(&[("a", one_of("old", 0o640, 2, 2)), ("b", one_of("old", 0o640, 2, 2))]);
+    for (kept, expected) in [("old", None), ("longer", Some(0o640))] {
+        let source = tree(&[("a", file("new and long", 3)), ("b", file(kept, 4))]);
+        let want = wanted(&source, &before, &options, &Keeps::ALL, ROOT);
+        assert_eq!(mode(&want, "a"), expected, "{kept}");
+    }
+}
