@@ -302,8 +302,8 @@ impl<'a> Pinned<'a> {
         self.set_mode(now & !OWNER_READ_WRITE | mode & OWNER_READ_WRITE)
     }
 
-    /// Replaces the attributes by `wanted`; returns whether any differed. `user.*` attributes are accessible only if the
-    /// mode lets the owner read and write; if it does not, it is changed temporarily.
+    /// Replaces the attributes by `wanted`; returns whether any differed. `user.*` attributes are accessible only if
+    /// the mode lets the owner read and write; if it does not, it is changed temporarily.
     fn make_xattrs(self, wanted: &Xattrs) -> SysResult<bool> {
         let made = self.holder().replace_all(wanted);
         if made != Err(Errno::ACCESS) {

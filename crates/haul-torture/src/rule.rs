@@ -37,8 +37,8 @@ pub enum Rule {
     /// Without preserving modes, existing entries keep their mode. `rsync --xattrs` without `--perms` sets the mode of
     /// the source where it sets extended attributes.
     AttributesBringModes,
-    /// Before rsync sets the sticky bit of a directory, or clears set-ID bits of an existing file, it sets the ACL without
-    /// rights of group and others. The mode that follows does not restore the owning group's entry.
+    /// Before rsync sets the sticky bit of a directory, or clears set-ID bits of an existing file, it sets the ACL
+    /// without rights of group and others. The mode that follows does not restore the owning group's entry.
     AclBeforeSpecialBits,
     /// Set-user-ID and set-group-ID are preserved only together with the owner; rsync preserves them with `--perms`.
     SetIdNeedsOwner,
