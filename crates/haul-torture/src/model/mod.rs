@@ -233,6 +233,8 @@ impl Model<'_> {
     fn spread_rules(&mut self) {
         self.spread_read_only();
         self.spread_to_names(Rule::ThroughKeptLink);
+        // It links them to the existing file, which haul replaces.
+        self.spread_to_names(Rule::PrivilegesAreCopied);
         self.note_inherited_elsewhere();
         self.note_special_bits();
         let mut of_file: HashMap<u64, BTreeSet<Rule>> = HashMap::new();

@@ -245,3 +245,17 @@ fn the_mode_of_a_replaced_file_is_open_if_another_name_of_it_gets_an_acl() {
         assert_eq!(mode(&want, "a"), expected, "{kept}");
     }
 }
+
+/// Seed 5603006 on tmpfs.
+#[test]
+fn other_names_of_a_file_that_gets_set_id_bits_are_linked_to_the_existing_one_by_rsync() {
+    let mut options = options();
+    options.preserve.owner = true;
+    let of_other = |links| Node { owner: (1, 1), ..one_of("x", 0o644, 4, links) };
+    for (set_id, expected) in [(0, false), (0o4000, true)] {
+        let names = ["a", "b"].map(|name| (name, one_of("x", 0o755 | set_id, 2, 2)));
+        let before = tree(&[("a", of_other(1))]);
+        let want = wanted(&tree(&names), &before, &options, &Keeps::ALL, ROOT);
+        assert_eq!(rules(&want, "b").contains(&Rule::PrivilegesAreCopied), expected);
+    }
+}
