@@ -1,5 +1,6 @@
 //! Reads and sets the metadata that a copy preserves: owner, mode, times, extended attributes.
 
+use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use haul_storage::{Capabilities, ErrorKind, Metadata, RelPath, Result, Timestamp, Xattrs};
@@ -59,8 +60,8 @@ pub(crate) fn apply(
     if can.xattrs
         && let Some(xattrs) = &metadata.xattrs
     {
-        // A new file may have inherited an ACL from its directory.
-        let made = Holder::File(file).replace_all(xattrs);
+        // A new file may have inherited an ACL from its directory, even one that does not let the owner write.
+        let made = Pinned { file, path: None }.make_xattrs(xattrs);
         changed = made.map_err(|error| ("set extended attributes", error))?;
     }
     if can.mode
@@ -109,7 +110,7 @@ impl Volume {
             let kind = FileType::from_raw_mode(stat.st_mode);
             let has_xattrs = matches!(kind, FileType::RegularFile | FileType::Directory);
             let xattrs = if has_xattrs && self.capabilities.xattrs {
-                Some(self.handle(directory.as_fd(), name)?.holder().read()?)
+                Some(self.handle(directory.as_fd(), name)?.pinned().holder().read()?)
             } else {
                 None
             };
@@ -154,7 +155,7 @@ impl Volume {
             step("set owner", handle.set_owner(owner));
         }
         if let Some(xattrs) = metadata.xattrs.as_ref().filter(|_| can.xattrs) {
-            step("set extended attributes", handle.make_xattrs(xattrs, mode_of(&stat)));
+            step("set extended attributes", handle.pinned().make_xattrs(xattrs).map(drop));
         }
         if let Some(mode) = metadata.mode.filter(|_| can.mode) {
             step("set mode", handle.set_mode(mode));
@@ -220,7 +221,8 @@ impl Volume {
         match replaced {
             Some(stat) => {
                 let handle = self.capabilities.xattrs.then(|| self.handle(directory, name).ok());
-                let acl = handle.flatten().and_then(|handle| handle.holder().mode_without_acl());
+                let acl =
+                    handle.flatten().and_then(|handle| handle.pinned().holder().mode_without_acl());
                 acl.unwrap_or(mode_of(&stat) & 0o777)
             }
             None => 0o666 & !crate::volume::umask(),
@@ -250,17 +252,7 @@ pub(crate) struct Handle {
 
 impl Handle {
     pub(crate) fn set_mode(&self, mode: u32) -> SysResult<()> {
-        let mode = permissions(mode);
-        left_out(match &self.path {
-            Some(path) => rustix::fs::chmod(path, mode),
-            None => rustix::fs::fchmod(&self.file, mode),
-        })
-    }
-
-    /// Gives the owner the rights to read and write that `mode` has, and changes no others.
-    fn set_owner_bits(&self, mode: u32) -> SysResult<()> {
-        let now = mode_of(&rustix::fs::fstat(&self.file)?);
-        self.set_mode(now & !OWNER_READ_WRITE | mode & OWNER_READ_WRITE)
+        self.pinned().set_mode(mode)
     }
 
     fn set_owner(&self, owner: (u32, u32)) -> SysResult<()> {
@@ -279,26 +271,54 @@ impl Handle {
         })
     }
 
-    fn holder(&self) -> Holder<'_> {
-        match &self.path {
-            Some(path) => Holder::Path(path),
-            None => Holder::File(self.file.as_fd()),
-        }
+    fn pinned(&self) -> Pinned<'_> {
+        Pinned { file: self.file.as_fd(), path: self.path.as_deref() }
+    }
+}
+
+/// An open entry, and the path of a [`Handle`].
+#[derive(Clone, Copy)]
+struct Pinned<'a> {
+    file: BorrowedFd<'a>,
+    path: Option<&'a CStr>,
+}
+
+impl<'a> Pinned<'a> {
+    fn holder(self) -> Holder<'a> {
+        self.path.map_or(Holder::File(self.file), Holder::Path)
     }
 
-    /// Replaces the attributes by `wanted`. `user.*` attributes are accessible only if the mode
-    /// lets the owner read and write; if it does not, it is changed temporarily.
-    fn make_xattrs(&self, wanted: &Xattrs, mode: u32) -> SysResult<()> {
-        match self.holder().replace_all(wanted) {
-            Err(Errno::ACCESS) if mode & OWNER_READ_WRITE != OWNER_READ_WRITE => {
-                self.set_mode(mode | OWNER_READ_WRITE)?;
-                let made = self.holder().replace_all(wanted);
-                // An ACL in `wanted` has set the mode. If the file's old ACL was removed, its group has other rights
-                // now: only the owner's bits are restored.
-                let restored = if has_acl(wanted) { Ok(()) } else { self.set_owner_bits(mode) };
-                made.and(restored)
-            }
-            made => made.map(drop),
+    fn set_mode(self, mode: u32) -> SysResult<()> {
+        let mode = permissions(mode);
+        left_out(match self.path {
+            Some(path) => rustix::fs::chmod(path, mode),
+            None => rustix::fs::fchmod(self.file, mode),
+        })
+    }
+
+    /// Gives the owner the rights to read and write that `mode` has, and changes no others.
+    fn set_owner_bits(self, mode: u32) -> SysResult<()> {
+        let now = mode_of(&rustix::fs::fstat(self.file)?);
+        self.set_mode(now & !OWNER_READ_WRITE | mode & OWNER_READ_WRITE)
+    }
+
+    /// Replaces the attributes by `wanted`; returns whether any differed. `user.*` attributes are accessible only if
+    /// the mode lets the owner read and write; if it does not, it is changed temporarily.
+    fn make_xattrs(self, wanted: &Xattrs) -> SysResult<bool> {
+        let made = self.holder().replace_all(wanted);
+        if made != Err(Errno::ACCESS) {
+            return made;
         }
+        let mode = mode_of(&rustix::fs::fstat(self.file)?);
+        if mode & OWNER_READ_WRITE == OWNER_READ_WRITE {
+            return made;
+        }
+        self.set_mode(mode | OWNER_READ_WRITE)?;
+        let made = self.holder().replace_all(wanted);
+        // An ACL in `wanted` has set the mode. If the file's old ACL was removed, its group has other rights now: only
+        // the owner's bits are restored.
+        let is_set = made.is_ok() && has_acl(wanted);
+        let restored = if is_set { Ok(()) } else { self.set_owner_bits(mode) };
+        made.and_then(|_| restored.map(|()| true))
     }
 }

@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use crate::dir::{Directory, Tree, below_root};
 use crate::options::LocalOptions;
 use crate::platform::Platform;
-use crate::stat::{entry, kind_of, permissions, u32_of};
+use crate::stat::{entry, kind_of, mode_of, permissions, u32_of};
 
 #[derive(Debug)]
 pub(crate) struct Volume {
@@ -173,8 +173,21 @@ impl Volume {
             ));
         }
         self.at("create directory", path, |directory, name| {
-            rustix::fs::mkdirat(directory, name, permissions(mode.unwrap_or(0o777)))
+            rustix::fs::mkdirat(directory, name, permissions(mode.unwrap_or(0o777)))?;
+            // It is created already, so a failure is left to the calls that need the rights.
+            let _ = mode.map(|mode| self.give_owner(directory, name, mode & 0o700));
+            Ok(())
         })
+    }
+
+    /// Gives the owner of a new directory the rights `owner`, which the default ACL of the directory above may have
+    /// reduced.
+    fn give_owner(&self, directory: &Directory, name: &[u8], owner: u32) -> rustix::io::Result<()> {
+        let made = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        if mode_of(&made) & owner == owner || !self.capabilities.mode {
+            return Ok(());
+        }
+        self.handle(directory.as_fd(), name)?.set_mode(mode_of(&made) | owner)
     }
 
     pub(crate) fn create_link(&self, path: &RelPath, link: &LinkKind, replace: bool) -> Result<()> {

@@ -101,6 +101,8 @@ impl Holder<'_> {
 
     /// Sets the attributes in `wanted` and removes all others of the kinds that a copy preserves. Values that are equal
     /// already are not written. Returns whether any differed, even if `allowed` ignored an error.
+    ///
+    /// The ACL comes last: it also sets the mode, and `user.*` attributes can be set only while the owner may write.
     pub(crate) fn replace_all(self, wanted: &Xattrs) -> SysResult<bool> {
         let found = self.read()?;
         let mut changed = false;
@@ -118,7 +120,8 @@ impl Holder<'_> {
                 Err(error) => return Err(error),
             }
         }
-        for attribute in wanted.iter().filter(|(name, _)| is_preserved(name)) {
+        let (acl, others): (Vec<_>, Vec<_>) = wanted.iter().partition(|(name, _)| name == ACL);
+        for attribute in others.into_iter().chain(acl).filter(|(name, _)| is_preserved(name)) {
             if !found.contains(attribute) {
                 let (name, value) = attribute;
                 allowed(name, self.set(name, value))?;

@@ -31,6 +31,12 @@ pub fn are_kept(directory: &Path) -> bool {
         && rustix::fs::lremovexattr(directory, DEFAULT).is_ok()
 }
 
+/// Whether new entries of a directory get an ACL.
+pub fn is_inherited(directory: &Path) -> bool {
+    // Without room for the value, the call returns its length.
+    rustix::fs::lgetxattr(directory, DEFAULT, &mut [0; 0]).is_ok()
+}
+
 /// Sets and removes the ACLs of a few random files and directories at and below `root`.
 pub fn scatter(chance: &mut Chance, root: &Path) -> io::Result<()> {
     let entries: Vec<PathBuf> = directories(root)?

@@ -13,6 +13,7 @@ use std::time::Duration;
 use haul_storage::is_part_name;
 use rustix::process::Signal;
 
+use crate::acl::is_inherited;
 use crate::chance::Chance;
 use crate::compare::{Difference, differences, unexplained, without_spared};
 use crate::counts::Counts;
@@ -158,8 +159,9 @@ impl<'a> Episode<'a> {
         };
         if options.form == Form::Into || as_user {
             // `cp SOURCE DEST` copies to `DEST/src` only if DEST is an existing directory.
-            self.prepare_destination(runner)?;
+            self.prepare_destination(runner, options.form)?;
         }
+        options.acl_above = options.form == Form::Into && is_inherited(&target.destination);
         let mut step = Step {
             target,
             programs: self.programs,
@@ -197,6 +199,8 @@ impl<'a> Episode<'a> {
                 }
                 source = target.tree(&target.source)?;
                 sweep(&step.view)?;
+                // Directories that a killed run finished may have been made readable.
+                before = target.tree(&step.view)?;
             }
         }
         self.clone_destination()?;
@@ -385,9 +389,15 @@ impl<'a> Episode<'a> {
         Ok(())
     }
 
-    fn prepare_destination(&self, runner: Runner) -> io::Result<()> {
+    fn prepare_destination(&self, runner: Runner, form: Form) -> io::Result<()> {
         let destination = &self.target.destination;
-        if destination.exists() {
+        if let Ok(stat) = fs::symlink_metadata(destination) {
+            let mode = stat.permissions().mode() & 0o7777;
+            let must_write = runner == USER && form == Form::Into;
+            if must_write && stat.is_dir() && mode & 0o200 == 0 {
+                // Neither haul nor rsync changes the mode of the directory that `cp SOURCE DEST` copies into.
+                fs::set_permissions(destination, fs::Permissions::from_mode(mode | 0o200))?;
+            }
             return Ok(());
         }
         fs::create_dir_all(destination).map_err(|error| at("making", destination, &error))?;

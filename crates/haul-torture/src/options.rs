@@ -89,6 +89,8 @@ pub struct Options {
     pub deletion: Deletion,
     /// Whether the trees have ACLs, which rsync copies only with `-A`; haul takes them for extended attributes.
     pub acls: bool,
+    /// Whether the directory that the copy is created in has a default ACL.
+    pub acl_above: bool,
     /// `--include` and `--exclude`.
     pub filter: Filter,
     /// Whether a manifest is written.
@@ -162,6 +164,7 @@ impl Options {
             delete: form == Form::Sync && chance.one_in(2),
             deletion: Deletion::default(),
             acls: false,
+            acl_above: false,
             filter,
             manifest: may_manifest && chance.one_in(6),
             tuning,

@@ -28,12 +28,18 @@ pub enum Rule {
     NewerOnly,
     /// Files that `--overwrite` skips keep all their hard links; rsync links them as in the source.
     LeftNamesStay,
+    /// rsync may create a hard-linked file at a name that haul skips or has no room for, and then link its other names
+    /// to it: they have the ACL and the group that it inherited there.
+    InheritedElsewhere,
     /// Without preserving modes, a new file gets 0666 and a new directory 0777, less the umask; rsync applies the umask
     /// to the mode of the source.
     NewMode,
     /// Without preserving modes, existing entries keep their mode. `rsync --xattrs` without `--perms` sets the mode of
     /// the source where it sets extended attributes.
     AttributesBringModes,
+    /// Before rsync sets the sticky bit of a directory, or clears set-ID bits of an existing file, it sets the ACL
+    /// without rights of group and others. The mode that follows does not restore the owning group's entry.
+    AclBeforeSpecialBits,
     /// Set-user-ID and set-group-ID are preserved only together with the owner; rsync preserves them with `--perms`.
     SetIdNeedsOwner,
     /// A file is unchanged if its time equals the source's in the precision of the destination. rsync, which compares

@@ -169,8 +169,9 @@ impl Ran {
 
     /// The error and retry events that haul printed.
     pub fn error_events(&self) -> Vec<&str> {
+        // Before its name, the first event has the version of the schema. Quotes in strings are escaped.
         let is_error = |line: &&str| {
-            line.starts_with("{\"event\":\"error\"") || line.starts_with("{\"event\":\"retry\"")
+            line.contains("\"event\":\"error\"") || line.contains("\"event\":\"retry\"")
         };
         self.output.lines().filter(is_error).collect()
     }

@@ -58,6 +58,9 @@ impl Step<'_> {
 
     pub(crate) fn rsync(&mut self, may_hang: bool) -> io::Result<Ran> {
         let mut arguments = self.options.rsync();
+        if self.options.preserve.xattrs && self.runner.user == 0 {
+            arguments.extend(self.target.oracle_arguments.iter().map(OsString::from));
+        }
         let slashed = |path: &Path| {
             let mut text = path.to_owned().into_os_string();
             text.push("/");

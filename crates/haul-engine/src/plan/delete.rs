@@ -477,17 +477,17 @@ fn may_go(context: &Context, job: &NumberedJob, entry: &Entry) -> bool {
     takes(context, &job.job, &job.job.destination_path, entry) && !is_backup(context, entry)
 }
 
-/// Replaces `entry`, a file or link, with a directory. Returns true: the directory is new.
+/// Replaces `entry`, a file or link, with a directory.
 pub async fn replace_with_directory(
     context: &Context,
     job: &NumberedJob,
     entry: &Entry,
     mode: Option<u32>,
-) -> Result<bool> {
+) -> Result<()> {
     remove(context, job, entry).await?;
     if !context.settings.dry_run {
         job.job.destination.create_dir_as(&entry.path, mode).await?;
         context.tally.directory();
     }
-    Ok(true)
+    Ok(())
 }

@@ -24,7 +24,7 @@ use super::reserved::{Copied, Leftovers};
 use super::settle::{Group, Twin};
 use super::target::Target;
 use super::top::Top;
-use super::writable::writable;
+use super::writable::{open_new, writable};
 use crate::context::Context;
 use crate::job::NumberedJob;
 
@@ -337,7 +337,7 @@ impl Walk<'_> {
         // them, not even after an interruption. It gets its mode when it is finished.
         let gets_mode = self.context.settings.preserve.mode && storage.capabilities().mode;
         let private = mode.filter(|_| gets_mode).map(|_| PRIVATE);
-        let made = |fresh| Entered { fresh, restore: None };
+        let made = |restore| Entered { fresh: true, restore };
         let settings = &self.context.settings;
         let makes_none = settings.existing_only || settings.dry_run;
         let found = match existing {
@@ -348,7 +348,7 @@ impl Walk<'_> {
                 match storage.create_dir_as(destination, private).await {
                     Ok(()) => {
                         self.context.tally.directory();
-                        return Ok(Some(made(true)));
+                        return Ok(Some(made(open_new(self.job, destination, private).await)));
                     }
                     Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                         Some(storage.stat(destination).await?)
@@ -359,13 +359,17 @@ impl Walk<'_> {
         };
         match found {
             None if settings.existing_only => Ok(None),
-            None => Ok(Some(made(true))),
+            None => Ok(Some(made(None))),
             Some(entry) if entry.is_dir() => Ok(Some(self.open_up(&entry).await)),
             Some(entry) if settings.delete && !settings.existing_only => {
                 // Removing it frees space, so the need is unknown.
                 self.context.room.stop_comparing();
-                let fresh = replace_with_directory(self.context, self.job, &entry, private).await?;
-                Ok(Some(made(fresh)))
+                replace_with_directory(self.context, self.job, &entry, private).await?;
+                let restore = match settings.dry_run {
+                    true => None,
+                    false => open_new(self.job, destination, private).await,
+                };
+                Ok(Some(made(restore)))
             }
             Some(entry) => {
                 let what = match entry.kind {

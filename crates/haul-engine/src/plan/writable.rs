@@ -1,7 +1,7 @@
 //! Modes of directories whose owner may not change their entries: such a directory is made writable while haul
 //! changes them, and gets its former mode back.
 
-use haul_storage::{Entry, Metadata, RelPath};
+use haul_storage::{Entry, Medium, Metadata, RelPath};
 
 use crate::job::NumberedJob;
 
@@ -25,6 +25,18 @@ pub(super) async fn make_writable(job: &NumberedJob, directory: &RelPath) -> Opt
     let metadata = Metadata { mode: Some(writable(&entry)?), ..Metadata::default() };
     destination.set_metadata(directory, &metadata).await.ok()?;
     entry.mode
+}
+
+/// [`make_writable`] for a directory that was created with the mode `mode`. One without a mode may have inherited an
+/// ACL that does not let its owner change the entries; not looked up on servers.
+pub(super) async fn open_new(
+    job: &NumberedJob,
+    directory: &RelPath,
+    mode: Option<u32>,
+) -> Option<u32> {
+    let can = job.job.destination.capabilities();
+    let may_be_closed = mode.is_none() && can.mode && can.medium == Medium::Disk;
+    if may_be_closed { make_writable(job, directory).await } else { None }
 }
 
 /// The mode that lets a directory's owner change its entries; `None` if the present one does or is unknown, and

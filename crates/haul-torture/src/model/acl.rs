@@ -1,8 +1,12 @@
 //! The model of ACLs: which entries inherit one, and what a mode and an ACL do to each other.
 
-use super::{Model, Want};
+use super::{Model, SET_ID, Want};
 use crate::acl::{ACCESS, DEFAULT, mode_without, with_mode};
-use crate::tree::{Attributes, Kind, Node, parent};
+use crate::rule::Rule;
+use crate::tree::{Attributes, Kind, Name, Node, parent};
+
+const STICKY: u32 = 0o1000;
+const GROUP: u32 = 0o070;
 
 /// The ACL of an entry with these attributes.
 fn of(attributes: &Attributes) -> Option<&Vec<u8>> {
@@ -26,10 +30,41 @@ impl Model<'_> {
             if existing.into_iter().chain(source).any(has_default) {
                 return true;
             }
-            if existing.is_some() || directory.is_empty() {
+            if existing.is_some() {
                 return false;
             }
+            if directory.is_empty() {
+                return self.options.acl_above;
+            }
             directory = parent(directory);
+        }
+    }
+
+    /// Notes entries whose ACL rsync sets without rights of the group (see [`Rule::AclBeforeSpecialBits`]).
+    pub(super) fn note_special_bits(&mut self) {
+        let (preserve, keeps) = (self.options.preserve, self.keeps);
+        if !(preserve.mode && preserve.xattrs && keeps.mode && keeps.xattrs) {
+            return;
+        }
+        let is_special = |name: &Name, node: &Node| {
+            let old = self.before.0.get(name).map_or(0, |old| old.mode);
+            match node.kind {
+                Kind::Directory => node.mode & STICKY & !old != 0,
+                Kind::File { .. } => old & SET_ID & !node.mode != 0,
+                Kind::Link(_) | Kind::Special => false,
+            }
+        };
+        // rsync takes the entry from the mode only if they have the same rights.
+        let from_mode = |node: &Node| {
+            of(&node.attributes).is_some_and(|acl| mode_without(acl) & GROUP == node.mode & GROUP)
+        };
+        let source = self.source.0.iter();
+        let names: Vec<Name> = source
+            .filter(|(name, node)| from_mode(node) && is_special(name, node))
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in names {
+            self.rule(&name, Rule::AclBeforeSpecialBits);
         }
     }
 }

@@ -90,7 +90,8 @@ impl Model<'_> {
         // The mode of the replaced file, which is open if the names of one file contradict each other.
         let usual = match self.wanted.tree.get(name) {
             Some(Want { kind: Some(Kind::File { .. }), mode, attributes, .. }) => {
-                without_acl(*mode, attributes.as_ref()).map(|mode| mode & 0o777)
+                let mode = mode.filter(|_| !self.other_name_gets_attributes(name));
+                without_acl(mode, attributes.as_ref()).map(|mode| mode & 0o777)
             }
             _ => Some(0o666 & !UMASK),
         };
@@ -124,6 +125,22 @@ impl Model<'_> {
             want.attributes = Some(self.file_attributes(name));
         }
         self.wanted.tree.insert(name.to_vec(), want);
+    }
+
+    /// Whether the existing file has another name that is up to date and gets attributes. With an ACL, they change the
+    /// file's mode, and whether that comes first depends on the order.
+    fn other_name_gets_attributes(&self, name: &[u8]) -> bool {
+        let old = self.before.0.get(name).filter(|old| old.links > 1);
+        let (Some(old), true) = (old, self.options.preserve.xattrs && self.keeps.xattrs) else {
+            return false;
+        };
+        let mut others = self.before.0.iter().filter(|(_, other)| other.inode == old.inode);
+        others.any(|(other, _)| {
+            let source = self.source.0.get(other).map(|node| &node.kind);
+            other.as_slice() != name
+                && matches!(source, Some(Kind::File { .. }))
+                && self.verdict(other, self.options.overwrite) == Verdict::Keep
+        })
     }
 
     fn second_before_1970(&mut self, name: &[u8]) {

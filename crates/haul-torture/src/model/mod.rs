@@ -66,7 +66,8 @@ pub struct Wanted {
     /// Names at which rsync may behave differently; with some rules, also at all names below them.
     pub rules: BTreeMap<Name, BTreeSet<Rule>>,
     /// Whether rsync 3.5.0 may wait for ever, as it does if a directory stays in the way of one name of a hard-linked
-    /// file, or another entry in the way of a directory that has such a name.
+    /// file, or another entry in the way of a directory that has such a name, or if it cannot write to the directory of
+    /// one.
     pub rsync_may_hang: bool,
     /// Files whose content has to be moved (hard links count once).
     pub copies: u64,
@@ -232,6 +233,10 @@ impl Model<'_> {
     fn spread_rules(&mut self) {
         self.spread_read_only();
         self.spread_to_names(Rule::ThroughKeptLink);
+        // It links them to the existing file, which haul replaces.
+        self.spread_to_names(Rule::PrivilegesAreCopied);
+        self.note_inherited_elsewhere();
+        self.note_special_bits();
         let mut of_file: HashMap<u64, BTreeSet<Rule>> = HashMap::new();
         for (name, rules) in &self.wanted.rules {
             if let Some(node) = self.before.0.get(name).filter(|node| node.links > 1) {
@@ -274,8 +279,30 @@ impl Model<'_> {
         let is_in_one = |name: &Name| directories.iter().any(|above| is_below(name, above));
         let files: BTreeSet<u64> =
             named.clone().filter(|(name, _)| is_in_one(name)).map(|(_, node)| node.inode).collect();
+        self.wanted.rsync_may_hang |= self.options.preserve.links && !files.is_empty();
         for (name, _) in named.filter(|(_, node)| files.contains(&node.inode)) {
             self.rule(name, Rule::ReadOnlyDirectories);
+        }
+    }
+
+    /// Notes the names of files that rsync may create at a name that haul does not copy (see
+    /// [`Rule::InheritedElsewhere`]).
+    fn note_inherited_elsewhere(&mut self) {
+        let source = self.source;
+        let is_only_rsyncs = |name: &Name| {
+            let above = |other: &Name| name == other || is_below(name, other);
+            let is_one = |rule: &Rule| matches!(rule, Rule::OwnNames | Rule::NoRoomWithoutDelete);
+            let mut rules = self.wanted.rules.iter();
+            rules.any(|(other, rules)| above(other) && rules.iter().any(is_one))
+        };
+        let named = source.0.iter().filter(|(_, node)| self.is_grouped(node));
+        let inherits = |name: &Name| self.inherits_acl(name) || self.creator(name).1.is_none();
+        let elsewhere = named.clone().filter(|(name, _)| is_only_rsyncs(name) && inherits(name));
+        let files: BTreeSet<u64> = elsewhere.map(|(_, node)| node.inode).collect();
+        let names: Vec<&Name> =
+            named.filter(|(_, node)| files.contains(&node.inode)).map(|(name, _)| name).collect();
+        for name in names {
+            self.rule(name, Rule::InheritedElsewhere);
         }
     }
 

@@ -5,6 +5,7 @@ mod kept_link;
 use std::collections::BTreeSet;
 
 use super::{Runner, Wanted, wanted};
+use crate::acl::{ACCESS, DEFAULT};
 use crate::chance::Chance;
 use crate::compare::{Difference, unexplained};
 use crate::filter::{self, Filter};
@@ -161,4 +162,100 @@ fn rsync_may_hang_if_a_directory_stays_in_the_way_of_one_of_a_files_names() {
     assert!(sync(ROOT, &names, &before).rsync_may_hang);
     assert!(!sync(ROOT, &[("x", file("new", 2))], &before).rsync_may_hang);
     assert!(!sync(ROOT, &names, &before[..1]).rsync_may_hang, "the directory is removed");
+}
+
+/// A default ACL of the directory above is that of a new root, too.
+#[test]
+fn a_copy_inherits_the_acl_of_the_directory_that_it_is_created_in() {
+    let source = tree(&[("f", file("new", 2))]);
+    for above in [false, true] {
+        let mut options = options();
+        options.form = Form::Into;
+        options.acl_above = above;
+        let want = wanted(&source, &Tree::default(), &options, &Keeps::ALL, ROOT);
+        for name in ["", "f"] {
+            let attributes = &want.tree[name.as_bytes()].attributes;
+            assert_eq!(attributes.is_none(), above, "{name}: {attributes:?}");
+        }
+    }
+}
+
+/// Seed 5315015 on ext4-128.
+#[test]
+fn rsync_may_hang_if_it_cannot_write_to_the_directory_of_one_of_a_files_names() {
+    let source = [
+        ("a", one_of("new", 0o644, 2, 2)),
+        ("d", directory(0o555, 3)),
+        ("d/b", one_of("new", 0o644, 2, 2)),
+    ];
+    assert!(sync(USER, &source, &[]).rsync_may_hang);
+    assert!(!sync(ROOT, &source, &[]).rsync_may_hang);
+    assert!(!sync(USER, &source[..1], &[]).rsync_may_hang);
+}
+
+/// Seed 5401004 on tmpfs.
+#[test]
+fn rsync_may_create_a_hard_linked_file_at_a_name_that_haul_skips_in_a_directory_with_an_acl() {
+    let source = [
+        ("a", one_of("new", 0o644, 2, 2)),
+        ("d", directory(0o755, 3)),
+        ("d/.x.haul-part", one_of("new", 0o644, 2, 2)),
+        ("e", file("new", 4)),
+    ];
+    let mut with_acl = directory(0o755, 5);
+    with_acl.attributes.insert(DEFAULT.into(), Vec::new());
+    for (existing, expected) in [(directory(0o755, 5), false), (with_acl, true)] {
+        let made = sync(ROOT, &source, &[("d", existing)]);
+        assert_eq!(rules(&made, "a").contains(&Rule::InheritedElsewhere), expected);
+        assert!(!is_explained(&made, "e"));
+    }
+}
+
+/// Seed 5404013 on xfs.
+#[test]
+fn rsync_leaves_the_group_without_rights_if_it_sets_the_sticky_bit_after_the_acl() {
+    let mut options = options();
+    options.preserve.xattrs = true;
+    let entry = |tag: u8, rights: u8| [tag, 0, rights, 0, 255, 255, 255, 255];
+    let acl = |group| {
+        let entries = [entry(1, 7), entry(4, group), entry(16, 4), entry(32, 1)];
+        [vec![2, 0, 0, 0], entries.concat()].concat()
+    };
+    let rules_of = |mode, group, before: u32| {
+        let mut node = directory(mode, 3);
+        node.attributes.insert(ACCESS.into(), acl(group));
+        let (source, before) = (tree(&[("d", node)]), tree(&[("d", directory(before, 4))]));
+        rules(&wanted(&source, &before, &options, &Keeps::ALL, ROOT), "d")
+    };
+    assert_eq!(rules_of(0o1741, 4, 0o755), BTreeSet::from([Rule::AclBeforeSpecialBits]));
+    for (mode, group, before) in [(0o741, 4, 0o755), (0o1741, 0, 0o755), (0o1741, 4, 0o1755)] {
+        assert!(rules_of(mode, group, before).is_empty(), "{mode:o} {group} {before:o}");
+    }
+}
+
+/// Seed 5413005 on btrfs.
+#[test]
+fn the_mode_of_a_replaced_file_is_open_if_another_name_of_it_gets_an_acl() {
+    let mut options = options();
+    options.preserve = Preserve { mode: false, xattrs: true, ..options.preserve };
+    let before = tree(&[("a", one_of("old", 0o640, 2, 2)), ("b", one_of("old", 0o640, 2, 2))]);
+    for (kept, expected) in [("old", None), ("longer", Some(0o640))] {
+        let source = tree(&[("a", file("new and long", 3)), ("b", file(kept, 4))]);
+        let want = wanted(&source, &before, &options, &Keeps::ALL, ROOT);
+        assert_eq!(mode(&want, "a"), expected, "{kept}");
+    }
+}
+
+/// Seed 5603006 on tmpfs.
+#[test]
+fn other_names_of_a_file_that_gets_set_id_bits_are_linked_to_the_existing_one_by_rsync() {
+    let mut options = options();
+    options.preserve.owner = true;
+    let of_other = |links| Node { owner: (1, 1), ..one_of("x", 0o644, 4, links) };
+    for (set_id, expected) in [(0, false), (0o4000, true)] {
+        let names = ["a", "b"].map(|name| (name, one_of("x", 0o755 | set_id, 2, 2)));
+        let before = tree(&[("a", of_other(1))]);
+        let want = wanted(&tree(&names), &before, &options, &Keeps::ALL, ROOT);
+        assert_eq!(rules(&want, "b").contains(&Rule::PrivilegesAreCopied), expected);
+    }
 }

@@ -55,9 +55,10 @@ pub(super) fn ext3(site: &Site<'_>) -> io::Result<Made> {
     )
 }
 
-/// XFS with 64-bit times (`bigtime`).
+/// XFS with 64-bit times (`bigtime`). It lists ACLs once more to root, as `trusted.SGI_ACL_FILE`: rsync would remove
+/// them there, as attributes that the source does not have. Filters of attributes replace rsync's own.
 pub(super) fn xfs(site: &Site<'_>) -> io::Result<Made> {
-    create_and_mount(
+    let made = create_and_mount(
         site.work,
         &Recipe {
             name: "xfs",
@@ -66,7 +67,10 @@ pub(super) fn xfs(site: &Site<'_>) -> io::Result<Made> {
             device: false,
             keeps: Keeps { earliest: -0x8000_0000, latest: 16_299_260_424, ..Keeps::ALL },
         },
-    )
+    )?;
+    Ok(adjusted(made, |target| {
+        target.oracle_arguments = &["--filter=-x system.*", "--filter=-x trusted.*"];
+    }))
 }
 
 /// btrfs.

@@ -44,6 +44,7 @@ pub(super) fn on(name: &'static str, work: &Path, point: &Path) -> io::Result<Ta
         argument: destination.clone().into(),
         destination,
         arguments: Vec::new(),
+        oracle_arguments: &[],
         keeps: Keeps::ALL,
         oracle_keeps: Keeps::ALL,
         features: unix_features(),

@@ -24,6 +24,8 @@ pub struct Target {
     pub argument: OsString,
     /// Further arguments of haul, for a server.
     pub arguments: Vec<OsString>,
+    /// Further arguments of rsync, if it runs as root and preserves extended attributes.
+    pub oracle_arguments: &'static [&'static str],
     /// The metadata that the destination preserves.
     pub keeps: Keeps,
     /// The metadata that rsync's copy preserves.

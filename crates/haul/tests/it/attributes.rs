@@ -76,8 +76,14 @@ fn a_rerun_makes_attributes_those_of_the_source() {
 /// An ACL with an entry for user 12345 (`u::rwx,u:12345:rwx,g::r-x,m::rwx`) as `setfattr` takes it. `others` are
 /// the rights of others.
 fn acl(others: u16) -> String {
+    acl_of(7, others)
+}
+
+/// The same with other rights of the owner.
+fn acl_of(owner: u16, others: u16) -> String {
     let none = u32::MAX;
-    let entries = [(1, 7, none), (2, 7, 12345), (4, 5, none), (16, 7, none), (32, others, none)];
+    let entries =
+        [(1, owner, none), (2, 7, 12345), (4, 5, none), (16, 7, none), (32, others, none)];
     let mut acl = vec![2, 0, 0, 0];
     for (tag, rights, id) in entries {
         acl.extend(u16::to_le_bytes(tag));
@@ -246,6 +252,62 @@ fn an_ordinary_user_updates_attributes_of_files_that_it_may_not_write_to() {
         assert_eq!((mode(&session, "dst/d"), mode(&session, "dst/d/f")), (0o555, 0o444));
         // In the next round even the owner may read neither the file nor its attributes.
         set_mode(&session, "dst/d/f", 0);
+    }
+}
+
+/// Setting such an ACL first, or inheriting it, denies the owner the `user.*` attributes.
+#[test]
+fn an_ordinary_user_copies_attributes_with_acls_that_do_not_let_the_owner_write() {
+    if !is_root() || !has_tools() {
+        eprintln!("skipped: running as another user needs root");
+        return;
+    }
+    let session = Session::new().file("src/d/small", "x").file("src/d/large", vec![7; 9 << 20]);
+    let session = session.file("src/d/plain", "x").directory("inherits");
+    for name in ["d/small", "d/large", "d/plain", "d"] {
+        let path = format!("src/{name}");
+        if name != "d/plain" {
+            set(&session, &path, "system.posix_acl_access", &acl_of(5, 0));
+        }
+        set(&session, &path, "user.a", "1");
+    }
+    set(&session, "inherits", "system.posix_acl_default", &acl_of(5, 0));
+    for path in ["src", "src/d", "src/d/small", "src/d/large", "src/d/plain", "inherits"] {
+        chown(session.path(path), Some(65534), Some(65534)).unwrap();
+    }
+    for copy in ["new", "inherits"] {
+        for _ in 0..2 {
+            let ran = as_nobody(&session, &format!("cp -q -a src/ {copy}")).output().unwrap();
+            assert!(ran.status.success(), "{copy}: {}", String::from_utf8_lossy(&ran.stderr));
+            for name in ["d/small", "d/large", "d/plain", "d"] {
+                let [source, copy] = ["src", copy].map(|root| format!("{root}/{name}"));
+                assert_eq!(get(&session, &copy), get(&session, &source), "{copy}");
+                assert_eq!(mode(&session, &copy), mode(&session, &source), "{copy}");
+            }
+        }
+    }
+}
+
+/// A directory that inherits such an ACL is filled all the same. Without modes, it keeps the mode that it inherited.
+#[test]
+fn an_ordinary_user_fills_new_directories_whose_acl_does_not_let_the_owner_write() {
+    if !is_root() || !has_tools() {
+        eprintln!("skipped: running as another user needs root");
+        return;
+    }
+    let session = Session::new().file("src/d/e/f", "x").directory("dst");
+    set_mode(&session, "src/d", 0o755);
+    set(&session, "dst", "system.posix_acl_default", &acl_of(5, 5));
+    for path in ["src", "src/d", "src/d/e", "src/d/e/f", "dst"] {
+        chown(session.path(path), Some(65534), Some(65534)).unwrap();
+    }
+    for (options, wanted) in [("-a", 0o755), ("", 0o755), ("--preserve=times", 0o575)] {
+        let ran = as_nobody(&session, &format!("cp -q {options} src/ dst/copy")).output().unwrap();
+        let printed = String::from_utf8_lossy(&ran.stderr);
+        assert!(ran.status.success(), "{options}: {printed}");
+        assert_eq!(fs::read(session.path("dst/copy/d/e/f")).unwrap(), b"x");
+        assert_eq!(mode(&session, "dst/copy/d"), wanted, "{options}");
+        fs::remove_dir_all(session.path("dst/copy")).unwrap();
     }
 }
 
