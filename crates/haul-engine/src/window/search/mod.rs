@@ -62,6 +62,10 @@ const NOT_FULL_ROUNDS: usize = 6;
 /// Below this many BDPs the headroom is used up: goodput has risen since the window was set.
 const LEAST_HEADROOM: f64 = 1.1;
 
+/// The same where the backend bounds the bytes on the path. A request is in flight for longer than an RTT there, so a
+/// window of 1.1 BDPs may be what limits goodput, which then never uses it up.
+const LEAST_HEADROOM_ELSEWHERE: f64 = 1.25;
+
 /// Packets that wait longer than the RTT divided by `QUEUE_PART`, and than `LEAST_QUEUE`, are in a queue. Less is
 /// jitter.
 const QUEUE_PART: u32 = 8;
@@ -326,7 +330,9 @@ impl Search {
         let (lowest, highest) = self.samples.extremes(rounds);
         let noise = 2.0 * self.samples.noise();
         let risen = lowest > self.reference * (RISE + noise);
-        let used_up = LEAST_HEADROOM * self.bdp(lowest, view) > self.window as f64;
+        let elsewhere = bounds.is_bounded_elsewhere();
+        let least = if elsewhere { LEAST_HEADROOM_ELSEWHERE } else { LEAST_HEADROOM };
+        let used_up = least * self.bdp(lowest, view) > self.window as f64;
         let wider = bounds.clamp_window(self.window as f64 * GROWTH, lanes.open());
         if (risen || used_up) && wider > self.window {
             self.reopen(goodput, bounds);
