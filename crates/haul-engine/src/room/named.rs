@@ -62,7 +62,7 @@ enum Found {
     /// It needs nothing.
     Nothing,
     /// A file.
-    File(File),
+    File(Box<File>),
 }
 
 /// A file, and what exists at its destination.
@@ -80,10 +80,10 @@ impl Found {
     fn need(&self, settings: &Settings, block: u64) -> Option<Need> {
         match self {
             Self::Nothing => Some(Need::default()),
-            Self::File(File { entry, stored, existing, part_bytes }) => {
-                let (existing, part_bytes) = (existing.as_ref(), *part_bytes);
+            Self::File(file) => {
+                let (existing, part_bytes) = (file.existing.as_ref(), file.part_bytes);
                 let state = DestinationState { existing, part_bytes, block };
-                Need::of(settings, entry, *stored, state)
+                Need::of(settings, &file.entry, file.stored, state)
             }
         }
     }
@@ -155,7 +155,8 @@ async fn look(settings: &Settings, job: &Job, entry: &Entry) -> Result<Option<Fo
         None => 0,
     };
     let stored = stored(settings, job, entry).await;
-    Ok(Some(Found::File(File { entry: entry.clone(), stored, existing, part_bytes })))
+    let file = File { entry: entry.clone(), stored, existing, part_bytes };
+    Ok(Some(Found::File(Box::new(file))))
 }
 
 /// The part file of the file `path`.
