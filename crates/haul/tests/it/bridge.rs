@@ -171,14 +171,18 @@ fn the_path_to_a_share_is_reported() {
         let line = format!("share photos --bridge {named} --bridge-token @token {option}");
         let (sharing, object) = Serving::json(&session, &line);
         let ticket = object["ticket"].as_str().unwrap();
-        let out = session.haul(&format!("ls --json -v {ticket}")).status(0).out();
-        let objects = out.lines().map(|line| serde_json::from_str(line).unwrap());
-        let found: Vec<serde_json::Value> =
-            objects.filter(|one: &serde_json::Value| one["event"] == "reached").collect();
-        assert_eq!(found[0]["kind"], kind, "{out}");
-        assert!(found[0]["address"].as_str().unwrap().starts_with("127.0.0.1:"), "{out}");
-        // The ticket is a secret.
-        assert!(!out.contains(ticket), "{out}");
+        // Both paths are tried at once. On a busy machine, that through the bridge may be the first one.
+        let is_reported = (0..10).any(|_| {
+            let out = session.haul(&format!("ls --json -v {ticket}")).status(0).out();
+            let objects = out.lines().map(|line| serde_json::from_str(line).unwrap());
+            let found: Vec<serde_json::Value> =
+                objects.filter(|one: &serde_json::Value| one["event"] == "reached").collect();
+            assert!(found[0]["address"].as_str().unwrap().starts_with("127.0.0.1:"), "{out}");
+            // The ticket is a secret.
+            assert!(!out.contains(ticket), "{out}");
+            found[0]["kind"] == kind
+        });
+        assert!(is_reported, "{kind}");
         sharing.end("INT");
     }
     serving.end("INT");
