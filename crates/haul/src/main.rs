@@ -141,7 +141,8 @@ fn ended(printer: &Printer, outcome: Result<Exit, Stop>) -> ExitCode {
     }
 }
 
-/// Whether a subcommand is missing, as in `haul serve`.
+/// Whether a subcommand is missing, and no option of the same command is given, as in `haul serve`. With an option, the
+/// kind is `MissingSubcommand`.
 fn is_missing_command(error: &clap::Error) -> bool {
     error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
 }

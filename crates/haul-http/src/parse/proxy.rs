@@ -6,7 +6,7 @@
 //! | [`OPTION`] | all, before the variables of the environment |
 //! | `http_proxy`, `HTTP_PROXY` | `http` |
 //! | `https_proxy`, `HTTPS_PROXY` | `https` |
-//! | `ftp_proxy`, `FTP_PROXY` | FTP, if it is a SOCKS proxy |
+//! | `ftp_proxy`, `FTP_PROXY` | FTP; an HTTP proxy means no proxy |
 //! | `all_proxy`, `ALL_PROXY` | all, where the one above is not set |
 //! | `no_proxy`, `NO_PROXY` | hosts that are reached without one: see [`bypasses`] |
 //!
@@ -137,7 +137,8 @@ pub fn check_option(value: &str) -> Result<(), ProxyError> {
         .map_or(Ok(()), |(name, value)| parse(name, &value).map(drop))
 }
 
-/// The proxy for the FTP server `host` at `port`. HTTP proxies of the environment are ignored.
+/// The proxy for the FTP server `host` at `port`. If the first variable of the environment that is set
+/// names an HTTP proxy, the result is `None`; those after it are not considered.
 ///
 /// # Errors
 /// The chosen proxy cannot be used, or the option names an HTTP proxy.

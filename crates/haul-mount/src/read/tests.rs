@@ -99,15 +99,15 @@ async fn a_random_read_takes_one_rtt_and_fetches_one_block() {
         let before = (Instant::now(), world.files.status().reads.fetched);
         world.read(handle, Range::new(at * MIB, 64 << 10)).await;
         assert!(before.0.elapsed() < RTT * 3 / 2, "{:?}", before.0.elapsed());
-        // One block, the rest of which arrives afterwards.
+        // Exactly that block: nothing else arrives afterwards.
         tokio::time::sleep(RTT).await;
         assert_eq!(world.files.status().reads.fetched, before.1 + (64 << 10));
     }
 }
 
-/// TCP sends 14 KiB in the first RTT over an idle connection: with one request, a block took four RTTs.
+/// TCP sends 14 KiB in the first RTT over an idle connection: as one request, the two blocks took four RTTs.
 #[tokio::test(start_paused = true)]
-async fn a_block_that_a_process_waits_for_is_spread_over_the_lanes() {
+async fn blocks_that_a_process_waits_for_are_spread_over_the_lanes() {
     let world = World::new(64 * MIB);
     let content: Vec<u8> = (0..MIB as u32).map(|at| (at / 7) as u8).collect();
     world.storage.add_file("file", &content);
@@ -115,6 +115,7 @@ async fn a_block_that_a_process_waits_for_is_spread_over_the_lanes() {
     tokio::time::sleep(2 * RTT).await;
     let lanes = world.storage.link().open as u64;
     assert!(lanes >= 8);
+    // The range lies in two blocks.
     let part = (128_u64 << 10).div_ceil(lanes).next_multiple_of(2 << 10).max(6 << 10);
     let reads = || world.storage.faults().count(Operation::Read);
     let before = reads();
@@ -215,10 +216,10 @@ async fn a_closed_file_leaves_nothing_in_flight() {
     assert!(world.files.read_now(handle, Range::new(0, 1)).is_none());
 }
 
-/// Formerly, the whole block of 128 KiB had to arrive first, which takes four RTTs over a new connection.
+/// Formerly, whole blocks (then of 128 KiB) had to arrive first, which takes four RTTs over a new connection.
 #[tokio::test(start_paused = true)]
 async fn the_first_bytes_of_a_block_are_read_before_the_rest_has_arrived() {
-    // A block takes two seconds.
+    // A block takes one second, and two are requested along with the open.
     let world = World::over(64 << 10, MemoryStorage::builder().with_read_block(8 << 10), 16 * MIB);
     world.storage.add_pattern_file("file", MIB, 1);
     let handle = world.open("file").await;

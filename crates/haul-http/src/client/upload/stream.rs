@@ -56,7 +56,7 @@ pub(super) struct StreamUpload {
     /// Without a part file: what may be replaced, and the condition that ensures it.
     replaces: Replaces,
     condition: Option<Condition>,
-    /// Nothing was there before this upload, or an earlier attempt of it.
+    /// Nothing was there before the first attempt of this upload.
     is_new: bool,
     length: Option<u64>,
     sending: Mutex<Sending>,
@@ -386,8 +386,8 @@ impl WriteAt for StreamUpload {
         // Nothing was there before, so an incomplete file is from this PUT.
         let is_own = self.is_new && !self.inner.quirks.puts_whole;
         if self.is_direct() && !(is_own && sending.begun) {
-            // The final name has either the old file or a part of the new one; it is unknown which, so
-            // nothing is removed. A PUT that has not begun must not begin any more.
+            // It is unknown whether the final name has the old file or bytes of the new one, so nothing is removed.
+            // A PUT that was not sent yet must not be sent any more.
             if let Some(put) = sending.put.take() {
                 put.abort();
             }

@@ -110,8 +110,8 @@ impl Quirk {
     }
 }
 
-/// A server with `quirks`, and a session whose directory `far` it serves. The file `relay.sessions` there gets a line
-/// for each SFTP session.
+/// A server with `quirks`, and a session whose directory `far` it serves. The session's file `relay.sessions`, beside
+/// `far`, gets a line for each SFTP session.
 pub(super) fn with_quirks(quirks: &[Quirk]) -> SftpSession {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
