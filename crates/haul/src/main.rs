@@ -153,7 +153,7 @@ fn misused(error: &clap::Error) -> String {
     if let Some(message) = foreign(error) {
         return message;
     }
-    if is_missing_command(error) {
+    if is_missing_command(error) || error.kind() == ErrorKind::MissingSubcommand {
         return "a command is missing; --help lists them".to_owned();
     }
     let text = error.to_string();

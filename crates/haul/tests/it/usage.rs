@@ -7,6 +7,17 @@ fn no_command_prints_the_help() {
     Session::new().haul("").status(2).stderr_has("Usage: haul");
 }
 
+/// Formerly, with an option it was named in several lines of the argument parser.
+#[test]
+fn a_missing_command_is_named() {
+    let session = Session::new();
+    for line in ["--color never", "serve --color never", "serve --json", "--json serve", "--json"] {
+        let ran = session.haul(line).status(2);
+        let (out, err) = (ran.out(), ran.err());
+        assert!((out + &err).contains("a command is missing; --help lists them"), "{line}: {err}");
+    }
+}
+
 #[test]
 fn a_misspelt_option_gets_a_suggestion() {
     Session::new()
