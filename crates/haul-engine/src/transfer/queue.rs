@@ -6,8 +6,9 @@ use std::collections::BinaryHeap;
 use crate::plan::Item;
 use crate::{Order, OrderBy};
 
-/// The most items that wait to be sorted. A tree with no more files is fully sorted; in a larger one the next
-/// item is the first of this many. At about 500 bytes an item that is 5 MB.
+/// The most items that wait to be sorted. A tree with no more files is fully sorted, except for items that leave
+/// earlier because the plan waits for them; in a larger one the next item is the first of at most this many. At about
+/// 500 bytes an item that is 5 MB.
 pub const ORDERED: usize = 10_000;
 
 /// Items, of which the first in order is taken next.

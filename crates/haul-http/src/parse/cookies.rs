@@ -3,7 +3,7 @@
 //! The crate `cookie` parses `Set-Cookie`; this module evaluates it. Stricter than the RFC:
 //!
 //! - A cookie received over TLS is sent over TLS or to this machine only, with or without `Secure`.
-//! - A cookie without `Domain` is sent only to the port that set it.
+//! - A cookie without `Domain` is sent only to the port that set it (from a file, see [`Cookie::line`]).
 //! - A `Domain` of one label, an address, or one like `co.uk` is refused for hosts below it: a list of all
 //!   public suffixes would be as large as all of haul's HTTP code.
 
@@ -172,8 +172,8 @@ impl Cookie {
     }
 
     /// Its line in a cookies.txt; `None` if it cannot be written. A port other than the default follows
-    /// the host, as wget writes it, since a cookie without one would be sent to all ports. curl and
-    /// browsers do not support ports there.
+    /// the host, as wget writes it: once read back, a cookie without one is sent to all ports, also one
+    /// that was for the default port only. curl and browsers do not support ports there.
     pub fn line(&self) -> Option<String> {
         let Self { name, value, host, path, .. } = self;
         let word = |is: bool| if is { "TRUE" } else { "FALSE" };

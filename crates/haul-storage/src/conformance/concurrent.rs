@@ -82,7 +82,7 @@ async fn uploads_do_not_mix(fixture: &Fixture, other: &Arc<dyn Storage>) -> Outc
     }
     let names = fixture.all_names(&fixture.dir).await?;
     let expected = if rounds > 0 { 2 } else { 1 };
-    ensure!(names.len() == expected, "besides the files, the directory has {names:?}");
+    ensure!(names.len() == expected, "the directory has {names:?}, not {expected} files");
     Ok(())
 }
 

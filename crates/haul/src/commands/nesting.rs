@@ -62,7 +62,7 @@ pub(super) async fn levels_up(
                 // A server may refuse everything outside of the location.
                 if level == 0 { found } else { Ok(found.unwrap_or(false)) }
             }
-            // If it cannot be opened, or is not a directory, no files are written into it.
+            // What cannot be opened, or is not a directory, counts as another directory.
             _ => Ok(false),
         }
     });
@@ -70,7 +70,7 @@ pub(super) async fn levels_up(
 }
 
 /// Whether the directory of a marker is below the source of a job. `above` is the location of that directory, followed
-/// by its ancestors: each end of its path is looked up below the source.
+/// by its ancestors. If its path is `/a/b/c`, the marker is looked up in `c`, `b/c` and `a/b/c` below the source.
 async fn is_below(marker: &Marker<'_>, job: &Job, above: &[Location]) -> Result<bool> {
     let mut below: Vec<RelPath> = Vec::new();
     for end in 1..above.len() {

@@ -110,7 +110,7 @@ codes! {
 }
 
 codes! {
-    /// Why a lane is refused.
+    /// Why a lane is refused, or why the session of an open lane ends.
     Refusal {
         /// Anything else; see the text.
         Other = 1,
@@ -118,7 +118,7 @@ codes! {
         Version = 2,
         /// The secret is wrong, or has been revoked.
         Secret = 3,
-        /// The ticket has expired.
+        /// The ticket has expired. Also sent on lanes that are open.
         Expired = 4,
         /// The ticket permits one use, and has been used.
         Used = 5,
