@@ -17,15 +17,16 @@ pub struct Target<'a> {
     pub fresh: bool,
     /// Its guard, which finishes it when the last of its entries is done.
     pub directory: &'a Arc<Directory>,
-    /// Whether it is on the file system whose free space was measured.
+    /// Whether it is known to be on the file system whose free space was measured. An existing directory below the root
+    /// of the destination is not examined.
     pub on_volume: bool,
     /// The folded names in it (see [`fold`]), if all are known.
     pub names: Option<HashSet<Vec<u8>>>,
 }
 
 impl Target<'_> {
-    /// Whether neither the name nor its part file `part_name` exists, and a copy needs space on the measured file
-    /// system.
+    /// Whether it is known that neither the name nor its part file `part_name` exists, and that a copy needs space on
+    /// the measured file system. False if any of this is unknown.
     pub fn lacks(&self, name: &[u8], part_name: &[u8]) -> bool {
         let is_new = |names: &HashSet<Vec<u8>>| {
             !names.contains(&fold(name)) && !names.contains(&fold(part_name))

@@ -45,7 +45,7 @@ async fn move_file(context: &Context, item: &Item) -> Result<()> {
         return Ok(());
     }
     if let Some(existing) = existing.as_ref().filter(|existing| is_source(item, existing)) {
-        // Hard links to one file, as in snapshots: there is nothing to do.
+        // Hard links to one file, as in snapshots: there is nothing to copy.
         let known = match item.job.job.expected {
             Some(expected) => Some(expected::prove(context, item, expected).await?),
             None => None,
@@ -111,8 +111,9 @@ async fn move_file(context: &Context, item: &Item) -> Result<()> {
     }
 }
 
-/// Links the item to the copy of another hard link to the same file, if there is one, and returns `Break`.
-/// Otherwise the item is to be copied; other names of the file wait while the returned guard exists.
+/// Links the item to the copy of another hard link to the same file, if there is one, and returns `Break`; not if the
+/// existing file must be left alone, or the destination refuses the link. Otherwise the verdict applies as to a file
+/// with one name; other names of the file wait while the returned guard exists.
 async fn link_to_copied(
     context: &Context,
     item: &Item,

@@ -92,7 +92,8 @@ async fn fan_until(
     Outcome { summary, ends, events }
 }
 
-/// A disk with one large file and a tree of small ones, and the number of its bytes without holes.
+/// A disk with small files, three large ones (one with holes), a link and an empty directory; and the number of its
+/// bytes without holes.
 fn tree() -> (Arc<MemoryStorage>, u64) {
     let source = MemoryStorage::new();
     source.add_pattern_file("big", 40 * MIB + 77, 1);

@@ -252,7 +252,7 @@ async fn a_mirror_that_changed_after_it_was_read_restarts_the_copy() {
     let mirrors = [linked(20_000_000), linked(20_000_000)];
     mirrors[1].faults().on(Operation::Recheck).nth(1).change();
     let copied = copy(&mirrors, None).await;
-    // The mirror has another time now.
+    // The second mirror has another time from then on, so the restart reads only the first.
     copied.outcome.assert_clean();
     assert!(copied.outcome.summary.retries >= 1);
     assert_eq!(copied.destination.entry("f").size, SIZE);

@@ -42,7 +42,8 @@ impl HashCommand {
         }
     }
 
-    /// The digest of the whole file from a reply.
+    /// The digest of the whole file from a reply. The reply to `HASH` names the range, which must begin at 0; its end
+    /// is not compared with the length, because haul never requests a part.
     pub fn digest(self, reply: &Reply) -> Option<Digest> {
         if !reply.is_done() {
             return None;
@@ -105,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn another_function_a_partial_range_and_a_refusal_are_no_digest() {
+    fn another_function_a_range_that_begins_later_and_a_refusal_are_no_digest() {
         let of = |line: String| HASH.digest(&reply(&[&line]));
         assert_eq!(of(format!("213 SHA-512/256 0-5 {HELLO} f")), None);
         assert_eq!(of(format!("213 SHA-256 3-5 {HELLO} f")), None);
