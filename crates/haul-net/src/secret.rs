@@ -1,4 +1,4 @@
-//! Passwords: their sources, and the interface for prompts.
+//! Passwords and tokens: their sources, and the interface for prompts.
 
 use std::fmt;
 use std::process::Stdio;
@@ -14,17 +14,17 @@ pub const MAX_PROMPTS: u32 = 3;
 /// Shown before another prompt if a typed password was refused; the same text as in ssh.
 pub const TRY_AGAIN: &str = "Permission denied, please try again.";
 
-/// A source of a password other than a prompt.
+/// A source of a password, or of the token of a web server, other than a prompt.
 #[derive(Clone)]
 pub enum PasswordSource {
-    /// The password itself (from the environment).
+    /// The password or token itself (from the environment).
     Secret(Secret),
     /// A command line for `sh -c`; the first line that it prints is the password.
     Command(String),
 }
 
 impl PasswordSource {
-    /// Gets the password.
+    /// Gets the password or token.
     ///
     /// # Errors
     /// If the command cannot be started, fails, or prints no password or one that is not UTF-8; the reason as text.
@@ -45,7 +45,7 @@ impl fmt::Debug for PasswordSource {
     }
 }
 
-/// A password or passphrase. Its memory is wiped when it is dropped, and it is never printed.
+/// A password, passphrase or token. Its memory is wiped when it is dropped, and it is never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Zeroizing<String>);
 

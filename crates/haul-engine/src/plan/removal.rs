@@ -14,8 +14,8 @@ use crate::transfer::{is_backup, move_to_backup};
 use crate::tree::ROUNDS;
 use crate::{Action, FileEvent};
 
-/// Entries of a directory that are kept until it is known that the directory is not the source. One with more is listed
-/// twice.
+/// Entries of a directory that are kept until it is known that the directory is not the source. If more have to be read
+/// for that, the directory is listed again.
 const KEPT: usize = 1024;
 
 /// Subdirectories that wait while their directory is listed. Beyond that, each is removed at once.
@@ -119,10 +119,12 @@ fn why_stays(
 /// With `one_file_system`, file systems mounted there stay as they are. A directory in which something stays, stays.
 /// Returns why `entry` itself stays, if it does.
 ///
-/// A dry run returns and reports the same, and removes nothing.
+/// A dry run removes nothing, and returns and reports the same, except for what only a removal shows: a directory that
+/// is the source but whose file ID does not show it, entries that a listing left out, and refusals of the storage.
 ///
 /// # Errors
-/// The first failure ends the removal. Directories that it made writable get their former modes back.
+/// `InvalidInput` if a source of the run is found there, and those of the storages. The first failure ends the removal.
+/// Directories that it made writable get their former modes back.
 pub async fn remove(context: &Context, job: &NumberedJob, entry: &Entry) -> Result<Option<Stays>> {
     let mut removal = Removal::new(context, job, parent_device(context, job, entry).await?);
     removal.run(entry).await

@@ -43,7 +43,7 @@ pub enum WireError {
     /// A field that is longer than its limit.
     #[error("a message has a {0} that is too long")]
     LongField(&'static str),
-    /// A path that does not lie below the root.
+    /// A path that [`RelPath`](haul_storage::RelPath) refuses, or a name that is not one component.
     #[error("a path {0}")]
     Path(RelPathError),
 }

@@ -116,8 +116,8 @@ fn parse_url(scheme: Scheme, rest: &[u8]) -> Parsed<Location> {
     Ok(Location::Remote { scheme, user, host, port, path, query, written })
 }
 
-/// The path of a web URL, decoded except for `%2F`; and the path as written, if decoding and re-encoding would
-/// change one of its escapes.
+/// The path of a web URL, decoded except for `%2F`; and the path as written, if that is UTF-8, and decoding and
+/// re-encoding would change one of its escapes.
 fn web_path(path: &[u8]) -> Parsed<(Vec<u8>, Option<String>)> {
     let mut decoded = Vec::with_capacity(path.len());
     let (mut rest, mut is_canonical) = (path, true);
@@ -288,7 +288,7 @@ fn percent_decode(bytes: &[u8]) -> Parsed<Vec<u8>> {
 /// True for `haul1` (in any case) followed by at least 16 letters and digits, whatever comes after them, and for a
 /// first component that begins with `haul` and a digit other than 0, and has as many letters and digits as a whole
 /// ticket. Such text counts as a ticket, possibly a damaged one or one of a later version, so that no message shows
-/// it as a host or file name. Shorter text is a file name.
+/// it as a host or file name. Shorter text is a file or host name.
 pub(super) fn looks_like_ticket(bytes: &[u8]) -> bool {
     let head = bytes.split(|byte| *byte == b'/').next().unwrap_or_default();
     let Some((prefix, code)) = head.split_at_checked(5) else { return false };

@@ -106,7 +106,7 @@ pub async fn open((source, sink): Link, opening: Opening<'_>) -> Result<Handshak
     let config = opening.config;
     let host = opening.host;
     let certified = host.known.has_authority(&host.judge.host);
-    // A configuration must not exceed the limit of the cipher.
+    // A configuration can only lower the limit.
     let rekey = config.rekey_limit.unwrap_or(REKEY).min(REKEY);
     let offer = Offer::new(opening.algorithms, certified);
     let connection =
