@@ -1,8 +1,8 @@
 //! Requests the attributes of files that are being read again before they expire.
 //!
 //! Before it passes a read on, the kernel requests attributes that are too old (GETATTR), and the program waits for the
-//! response, over a web server for two RTTs. So they are requested in the background a few RTTs earlier, for as long as
-//! the file is read.
+//! response, over a web server for two RTTs. So they are requested in the background before they expire, a few RTTs and
+//! at least a quarter of their age earlier, for as long as the file is read.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};

@@ -45,7 +45,7 @@ pub(super) struct Outcomes {
     next: u64,
     /// Bytes of stored responses.
     bytes: usize,
-    /// The last request whose outcome was forgotten for lack of room.
+    /// The highest number (numbers wrap around) of a request whose outcome was forgotten for lack of room.
     forgotten: Option<u32>,
 }
 

@@ -5,8 +5,8 @@ use crate::codec::{DATA_HEAD, OPENSSH_PACKET_MAX};
 /// The longest packet accepted, in bytes.
 pub(super) const PACKET: u32 = OPENSSH_PACKET_MAX;
 
-/// Most bytes of payload in one READ or WRITE, as in OpenSSH (`SFTP_MAX_READ_LENGTH`): 1 KiB of a packet is left for
-/// its header.
+/// Most bytes that one READ returns, as in OpenSSH (`SFTP_MAX_READ_LENGTH`): 1 KiB of a packet is left for its header.
+/// Announced as the limit of WRITE too, where only that of the packet is enforced.
 pub(super) const PAYLOAD: u32 = OPENSSH_PACKET_MAX - 1024;
 
 /// Most unanswered requests of a session. OpenSSH's client sends up to 64 at once, sshfs and haul a few hundred. A
