@@ -130,6 +130,12 @@ impl Holder<'_> {
         }
         Ok(changed)
     }
+
+    /// Sets the access ACL of `xattrs` once more. Returns false if there is none, or the file system does not take it.
+    pub(crate) fn sets_acl(self, xattrs: &Xattrs) -> bool {
+        let acl = xattrs.iter().find(|(name, _)| *name == ACL);
+        acl.is_some_and(|(name, value)| self.set(name, value).is_ok())
+    }
 }
 
 /// Whether the attributes include an access ACL. Setting it also changes the mode.

@@ -374,13 +374,14 @@ fn ends_after(mut child: Child, signal: &str) {
 fn a_process_that_waits_for_a_server_can_be_interrupted() {
     let storage = MemoryStorage::new();
     // One for each signal: a read joins what an earlier one has requested.
-    storage.add_file("INT", content(1 << 20));
+    storage.add_file("TERM", content(1 << 20));
     storage.add_file("KILL", content(1 << 20));
     storage.add_file("slow", "content");
     storage.faults().on(Operation::Stat).path("slow").stall();
     storage.faults().on(Operation::Read).stall();
     let Some(shown) = shown(memory(&storage).timeout(NEVER)) else { return };
-    for signal in ["INT", "KILL"] {
+    // Unlike SIGINT, SIGTERM is not ignored by the processes of a job in the background.
+    for signal in ["TERM", "KILL"] {
         let stats = storage.faults().count(Operation::Stat);
         let child = waiting("stat", &shown.path("slow"));
         eventually(PATIENCE, "no request", || storage.faults().count(Operation::Stat) > stats);
@@ -391,7 +392,7 @@ fn a_process_that_waits_for_a_server_can_be_interrupted() {
         ends_after(child, signal);
     }
     // The mount still works.
-    assert_eq!(names(&shown.path("")), ["INT", "KILL", "slow"]);
+    assert_eq!(names(&shown.path("")), ["TERM", "KILL", "slow"]);
 }
 
 /// Formerly, `stat` failed in every program that had a signal of the end of a child pending.
@@ -409,7 +410,7 @@ fn a_signal_that_asks_for_nothing_does_not_interrupt_a_process() {
     // Three times as long as a request goes on after another signal.
     thread::sleep(Duration::from_millis(1500));
     assert_eq!(child.try_wait().unwrap(), None);
-    ends_after(child, "INT");
+    ends_after(child, "TERM");
 }
 
 #[test]

@@ -196,22 +196,8 @@ impl Room {
         let is_link = target.storage.capabilities().medium == Medium::Link;
         let early =
             async || if self.settings.check_space && is_link { Some(look().await) } else { None };
-        let (space, found) = tokio::join!(self.measure(), early());
-        let Some(space) = space else {
-            if self.min_free > 0 {
-                let error = Error::new(ErrorKind::Unsupported, "keep space free")
-                    .at(target.name())
-                    .because("the free space is unknown")
-                    .hinting("omit --min-free");
-                self.stop(error);
-            }
-            return;
-        };
-        self.slot.start(&self.settings.ledger, space.volume.clone(), self.usable(&space));
-        if !self.settings.check_space || !named::compares(&self.settings, jobs, &space).await {
-            return;
-        }
-        self.decide(Comparison::Yes);
+        let (space, found) = tokio::join!(self.begin(target, jobs), early());
+        let Some(space) = space else { return };
         let found = match found {
             Some(found) => found,
             None => look().await,
@@ -220,6 +206,26 @@ impl Room {
         self.slot.plan(need);
         self.lock().is_complete = is_all;
         self.judge().await;
+    }
+
+    /// Measures the free space. Returns it if needs are compared with it.
+    async fn begin(&self, target: &Target, jobs: &[Job]) -> Option<Space> {
+        let Some(space) = self.measure().await else {
+            if self.min_free > 0 {
+                let error = Error::new(ErrorKind::Unsupported, "keep space free")
+                    .at(target.name())
+                    .because("the free space is unknown")
+                    .hinting("omit --min-free");
+                self.stop(error);
+            }
+            return None;
+        };
+        self.slot.start(&self.settings.ledger, space.volume.clone(), self.usable(&space));
+        if !self.settings.check_space || !named::compares(&self.settings, jobs, &space).await {
+            return None;
+        }
+        self.decide(Comparison::Yes);
+        Some(space)
     }
 
     /// Whether needs are compared with the space. False before that is known.

@@ -142,9 +142,12 @@ impl Storage for SftpStorage {
                 Err(error) if !tries.is_first() && error.kind() == ErrorKind::AlreadyExists => {
                     let found = inner.host_lstat(path).await;
                     let made = found.is_ok_and(|attrs| {
-                        let found = attrs.permissions.map(|bits| bits & 0o7777);
-                        let has_mode = mode.is_none_or(|mode| found == Some(mode));
-                        attrs.kind() == Some(FileKind::Directory) && has_mode
+                        // Servers with a umask create it with fewer rights.
+                        let is_private = |mode: u32| {
+                            attrs.permissions.is_some_and(|bits| bits & 0o777 & !mode == 0)
+                        };
+                        let is_dir = attrs.kind() == Some(FileKind::Directory);
+                        is_dir && mode.is_none_or(is_private)
                     });
                     let is_new = made && self.is_empty(path).await.unwrap_or(false);
                     return if is_new { Ok(()) } else { Err(error) };

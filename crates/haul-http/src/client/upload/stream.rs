@@ -157,7 +157,7 @@ impl StreamUpload {
                 None => None,
             },
         };
-        let Some(ended) = ended else { return Err(self.stuck(sending)) };
+        let Some(ended) = ended else { return Err(self.stuck(sending).await) };
         sending.pieces = None;
         sending.put = None;
         Err(match ended {
@@ -171,10 +171,12 @@ impl StreamUpload {
     }
 
     /// Ends an upload that the server neither reads nor responds to.
-    fn stuck(&self, sending: &mut Sending) -> Error {
+    async fn stuck(&self, sending: &mut Sending) -> Error {
         sending.pieces = None;
         if let Some(put) = sending.put.take() {
             put.abort();
+            // Until it has ended, it may still send its request.
+            drop(put.await);
         }
         self.note_refusal(sending, None);
         self.lost("the server stopped reading the upload and did not respond")
@@ -296,7 +298,7 @@ impl StreamUpload {
             let what = || format!("send buffer space for the end of PUT {}", self.url().path());
             let sent = self.waits().within(RESPONSE_WITHIN, what, pieces.send(Bytes::new())).await;
             if sent.is_none() {
-                return Err(self.stuck(&mut sending));
+                return Err(self.stuck(&mut sending).await);
             }
         }
         let Some(response) = sending.put.take() else {
@@ -390,6 +392,8 @@ impl WriteAt for StreamUpload {
             // A PUT that was not sent yet must not be sent any more.
             if let Some(put) = sending.put.take() {
                 put.abort();
+                drop(put.await);
+                self.note_refusal(&mut sending, None);
             }
             sending.pieces = None;
             return Ok(());
