@@ -421,7 +421,8 @@ async fn blocks_on_disk_are_read_again_after_a_restart() {
     assert_eq!(second.reads(), before);
     let status = second.files.status();
     assert_eq!((status.reads.disk_hits, status.reads.fetched), (24, 0));
-    assert!(status.reads.misses > 0 && status.reads.hits + status.reads.misses >= 24, "{status:?}");
+    // A block that is read ahead in time is a hit, the first one included.
+    assert!(status.reads.hits + status.reads.misses >= 24, "{status:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
