@@ -392,7 +392,7 @@ fn a_process_that_waits_for_a_server_can_be_interrupted() {
         ends_after(child, signal);
     }
     // The mount still works.
-    assert_eq!(names(&shown.path("")), ["TERM", "KILL", "slow"]);
+    assert_eq!(names(&shown.path("")), ["KILL", "TERM", "slow"]);
 }
 
 /// Formerly, `stat` failed in every program that had a signal of the end of a child pending.
