@@ -370,17 +370,23 @@ async fn with_files(
     (server.await, files)
 }
 
+/// Such a server. While the flag is set, it closes the connection instead of responding to PUT.
+async fn losing_responses(kind: [&'static str; 2]) -> (Scripted, Files, Arc<AtomicBool>) {
+    let is_broken = Arc::new(AtomicBool::new(false));
+    let breaks = Arc::clone(&is_broken);
+    let (server, files) = with_files(kind, move |request| {
+        let is_cut = request.method == "PUT" && breaks.load(Ordering::SeqCst);
+        is_cut.then_some(Reply::Close(0))
+    })
+    .await;
+    (server, files, is_broken)
+}
+
 /// Formerly, the empty file stayed. Under the final name, another run then refused to replace it.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_empty_file_whose_response_is_lost_is_removed() {
     for (kind, moves) in [(PARTS, true), (PARTS, false), (BOTH, true)] {
-        let is_broken = Arc::new(AtomicBool::new(false));
-        let breaks = Arc::clone(&is_broken);
-        let (server, files) = with_files(kind, move |request| {
-            let is_cut = request.method == "PUT" && breaks.load(Ordering::SeqCst);
-            is_cut.then_some(Reply::Close(0))
-        })
-        .await;
+        let (server, files, is_broken) = losing_responses(kind).await;
         let storage = match moves {
             true => storage(&server.url, &tempfile::tempdir().unwrap()).await,
             false => without_move(&server).await,
@@ -411,13 +417,7 @@ async fn an_empty_file_whose_response_is_lost_is_removed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_empty_file_of_another_program_stays_when_a_response_is_lost() {
     for kind in [PARTS, BOTH] {
-        let is_broken = Arc::new(AtomicBool::new(false));
-        let breaks = Arc::clone(&is_broken);
-        let (server, files) = with_files(kind, move |request| {
-            let is_cut = request.method == "PUT" && breaks.load(Ordering::SeqCst);
-            is_cut.then_some(Reply::Close(0))
-        })
-        .await;
+        let (server, files, is_broken) = losing_responses(kind).await;
         let storage = without_move(&server).await;
         *files.lock().unwrap() = BTreeMap::from([("/dav/file".to_owned(), 0)]);
         is_broken.store(true, Ordering::SeqCst);
